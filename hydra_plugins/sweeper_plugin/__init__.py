@@ -1,0 +1,1 @@
+"""Hydra insists on this place: a thin shim that imports nothing heavy."""

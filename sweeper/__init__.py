@@ -1,0 +1,47 @@
+"""sweeper: a fault-tolerant hyperparameter sweep coordinator.
+
+Training code needs `resume` only; everything public is listed in `__all__` and imported at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sweeper.errors import SweeperError, TrialFailed, UserError
+    from sweeper.hydra.identity import config_hash
+    from sweeper.trial.run import Run, resume
+    from sweeper.trial.stops import Evicted, Paused, Pruned
+
+__all__ = [
+    "Evicted",
+    "Paused",
+    "Pruned",
+    "Run",
+    "SweeperError",
+    "TrialFailed",
+    "UserError",
+    "config_hash",
+    "resume",
+]
+
+_HOMES = {
+    "Evicted": "sweeper.trial.stops",
+    "Paused": "sweeper.trial.stops",
+    "Pruned": "sweeper.trial.stops",
+    "Run": "sweeper.trial.run",
+    "SweeperError": "sweeper.errors",
+    "TrialFailed": "sweeper.errors",
+    "UserError": "sweeper.errors",
+    "config_hash": "sweeper.hydra.identity",
+    "resume": "sweeper.trial.run",
+}
+
+
+def __getattr__(name: str) -> Any:  # Any: whatever the named module holds
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sweeper' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -1,0 +1,1 @@
+"""Checkpoints, outcomes and ownership in the object store."""

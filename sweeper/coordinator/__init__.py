@@ -1,0 +1,1 @@
+"""The coordinator: observe, plan, execute; keeps nothing in memory that matters."""

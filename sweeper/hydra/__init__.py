@@ -1,0 +1,1 @@
+"""The Hydra face: launcher, composition, identity, naming."""

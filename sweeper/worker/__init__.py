@@ -1,0 +1,1 @@
+"""The worker: leases trials one at a time and owns all I/O with the outside."""
