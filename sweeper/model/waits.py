@@ -53,6 +53,10 @@ class Child(Protocol):
         """None while the process lives (or while messages that it sent are still unread)."""
         ...
 
+    def filenos(self) -> tuple[int, ...]:
+        """Descriptors that turn readable when there may be a message or an exit; empty in the simulator."""
+        ...
+
     def receive(self) -> list[ToWorker]:
         """Messages that have arrived since the last call, in order."""
         ...
