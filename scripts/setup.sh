@@ -39,6 +39,6 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     rm -rf "$venv"
     "$python" -m venv "$venv"
 fi
-pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input --timeout 30 --retries 3 --quiet)
+pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input --timeout 30 --retries 3 -qq)
 again "${pip[@]}" install --upgrade pip
 again "${pip[@]}" install --constraint constraints.txt --editable '.[torch,s3,dev]'
