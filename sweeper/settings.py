@@ -59,3 +59,53 @@ class IdentitySettings:
     version: str | None = None
     unstable_resolvers: tuple[str, ...] = field(default_factory=tuple)
     allow_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """How a worker works. Times are in seconds."""
+
+    lease: LeaseSettings = field(default_factory=LeaseSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    pool: str = "local"
+    threads: int = 1
+    """Compute threads of a trial whose first attempt runs here."""
+    gpu: str | None = None
+    search: bool = False
+    """Whether a trial's return value must be numeric."""
+    grace_s: float = 30.0
+    """Time a notice without a deadline is taken to leave."""
+    idle_grace_s: float = 5.0
+    """Time a child that cannot save is given to finish after a notice: waiting longer saves nothing."""
+    exit_grace_s: float = 10.0
+    """Time a child has to leave after its last message."""
+    hang_s: float | None = None
+    """A child without a safe point for this long is ended as crashed; None: never."""
+    poll_s: float = 1.0
+    """Longest pause between two looks for a trial."""
+    outcome_patience_s: float = 60.0
+    """How long a finished trial waits for a store that is away before its result is committed without the object."""
+    probe_max_s: float = 60.0
+    """Longest pause between two probes of a store that is away."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSettings:
+    """How a coordinator works. Times are in seconds."""
+
+    workers: int = 1
+    """Local workers to keep going; 0 when workers are started elsewhere."""
+    fail_fast: bool = False
+    """Whether the first failed trial stops the run; the rest stays pending."""
+    lease: LeaseSettings = field(default_factory=LeaseSettings)
+    coordinator_lease_s: float = 30.0
+    turn_s: float = 0.5
+    """Longest pause between two turns."""
+    tend_every_s: float = 1.0
+    """Between two looks for dead holders and expired leases."""
+    highwater_every_s: float = 60.0
+    collect_every_s: float = 300.0
+    collect_after_s: float = 3600.0
+    """Objects are deleted this long after their rows were retired."""
+    drain_grace_s: float = 45.0
+    """Longest wait for local workers to leave after they were told to."""

@@ -6,7 +6,9 @@ torch); the worker hashes, packs, uploads and verifies it without knowing torch 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from sweeper.model.trial import Json
 
@@ -35,6 +37,27 @@ class Layout:
     tensors: tuple[TensorEntry, ...]
     buffer_bytes: int
     """Length of the used part of the buffer."""
+
+    def to_bytes(self) -> bytes:
+        """The JSON that lies behind the tensor bytes in a staging or restore file."""
+        return json.dumps(asdict(self), separators=(",", ":"), allow_nan=False).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Layout:
+        """Read it back.
+
+        Raises:
+            ValueError: not a layout.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(bytes(data))
+            tensors = tuple(
+                TensorEntry(**{**entry, "shape": tuple(entry["shape"]), "strides": tuple(entry["strides"])})
+                for entry in raw["tensors"]
+            )
+            return cls(tree=raw["tree"], tensors=tensors, buffer_bytes=raw["buffer_bytes"])
+        except (KeyError, TypeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise ValueError(f"not a layout: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
