@@ -1,8 +1,9 @@
 """Kill a sweep three times and compare it with one that was left alone.
 
-Runs the digits sweep undisturbed, then again on another home while SIGKILLing everything that belongs to it (coordinator,
-workers, children) at three random moments, giving the same command again each time. Prints what was trained, lost and
-repeated, and ends with status 0 only if every final value equals the undisturbed sweep's, bit for bit.
+Runs the digits sweep undisturbed, then again on another home while SIGKILLing everything that belongs to it
+(coordinator, workers, children) at three random moments, giving the same command again each time. Prints what was
+trained, lost and repeated, and ends with status 0 only if every final value equals the undisturbed sweep's, bit for
+bit.
 
     python examples/digits/chaos.py [--kills 3] [--seed 7]
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -26,7 +28,7 @@ from typing import Any
 import psutil
 
 TRAIN = Path(__file__).with_name("train.py")
-MARK = "SWEEPER_EXAMPLE_CHAOS"
+MARK = "DIGITS_CHAOS_MARK"
 """In the environment of everything that a sweep of ours starts, so that we find it whoever its parent is now."""
 
 
@@ -121,11 +123,10 @@ def tell(trials: list[dict[str, Any]]) -> None:
     print(f"{'trial':>5} {'attempts':>8} {'trained':>8} {'repeated':>8}  history")
     total = repeated = 0
     for trial in trials:
-        spans = [
-            (attempt["first_step"] or 0, attempt["last_step"] or 0, attempt["outcome"]) for attempt in trial["attempts"]
-        ]
+        attempts = trial["attempts"]
+        spans = [(a["first_step"] or 0, a["last_step"] or 0, a["outcome"]) for a in attempts]
         trained = sum(max(last - first, 0) for first, last, _ in spans)
-        again = sum(max(before[1] - after[0], 0) for before, after in zip(spans, spans[1:], strict=False))
+        again = sum(max(before[1] - after[0], 0) for before, after in itertools.pairwise(spans))
         history = ", ".join(f"{first}-{last} {outcome}" for first, last, outcome in spans)
         print(f"{trial['number']:>5} {len(spans):>8} {trained:>8} {again:>8}  {history}")
         total, repeated = total + trained, repeated + again
