@@ -190,11 +190,21 @@ class FrameDecoder:
                 raise ValueError(f"frame of {length} bytes is over the limit of {MAX_FRAME_BYTES}")
             if len(self._buffer) < 4 + length:
                 break
-            name, body = json.loads(bytes(self._buffer[4 : 4 + length]))
+            frame = bytes(self._buffer[4 : 4 + length])
             del self._buffer[: 4 + length]
-            kind = _BY_NAME.get(name)
-            if kind is None:
-                raise ValueError(f"unknown message {name!r}")
-            known = {field.name for field in fields(kind)}
-            messages.append(kind(**{key: value for key, value in body.items() if key in known}))
+            messages.append(_parse(frame))
         return messages
+
+
+def _parse(frame: bytes) -> ToChild | ToWorker:
+    """Read one frame's body. Fields that a newer peer added are left out."""
+    try:
+        name, body = json.loads(frame)
+        kind = _BY_NAME[name]
+        known = {field.name for field in fields(kind)}
+        message: ToChild | ToWorker = kind(**{key: value for key, value in body.items() if key in known})
+    except KeyError as error:
+        raise ValueError(f"unknown message {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"not a message: {error}") from error
+    return message

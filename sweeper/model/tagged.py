@@ -67,11 +67,16 @@ def from_tagged(tagged: Json) -> Any:  # Any: the value's type is in the data
     tag, body = next(iter(tagged.items()))
     try:
         return _untag(tag, body)
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, IndexError, OverflowError) as error:
         raise ValueError(f"malformed tag {tag!r}") from error
 
 
+_TEXT_TAGS = frozenset({"$int", "$float", "$bytes"})
+
+
 def _untag(tag: str, body: Any) -> Any:  # Any: JSON of a shape that the tag decides
+    if not isinstance(body, str if tag in _TEXT_TAGS else list):
+        raise ValueError(f"{tag!r} does not hold {type(body).__name__}")
     match tag:
         case "$int":
             return int(body)
