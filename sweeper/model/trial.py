@@ -142,6 +142,8 @@ class Trial:
     requested: bool
     overrides: tuple[str, ...]
     available_at: datetime | None
+    params: Mapping[str, Json] = field(default_factory=dict)
+    """What the trial's overrides set, by key, typed (`NewTrial.params`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
