@@ -1,0 +1,332 @@
+"""The ledger's tables: schema `sweeper`, the only truth about what ran.
+
+CHECK constraints tie columns to states, so a row that contradicts itself cannot be written by anyone. Who may move a
+trial from where to where is `sweeper.model.states.TRANSITIONS`; the statements that do it are in the sibling modules.
+Tagged JSON is kept as `json`, never `jsonb`: `jsonb` rewrites `1e300` as an integer and `1.0` by value (TRUTH).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+import sqlalchemy as sa
+
+from sweeper.model.states import FINAL_STATES, AttemptOutcome, CheckpointState, SweepState, TrialState
+
+SCHEMA = "sweeper"
+
+metadata = sa.MetaData(
+    schema=SCHEMA,
+    naming_convention={
+        "ix": "%(table_name)s_%(column_0_N_name)s",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fkey",
+        "pk": "%(table_name)s_pkey",
+    },
+)
+
+
+def _one_of(column: str, values: Iterable[StrEnum]) -> str:
+    return f"{column} IN ({', '.join(repr(value.value) for value in values)})"
+
+
+def _count(name: str, *, comment: str | None = None) -> sa.Column[int]:
+    return sa.Column(name, sa.Integer, nullable=False, server_default=sa.text("0"), comment=comment)
+
+
+def _big_count(name: str) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=False, server_default=sa.text("0"))
+
+
+def _no(name: str, *, comment: str | None = None) -> sa.Column[bool]:
+    return sa.Column(name, sa.Boolean, nullable=False, server_default=sa.text("false"), comment=comment)
+
+
+def _moment(name: str, *, nullable: bool = False) -> sa.Column[datetime]:
+    return sa.Column(name, sa.DateTime(timezone=True), nullable=nullable)
+
+
+_FINAL = _one_of("state", sorted(FINAL_STATES))
+
+ledger = sa.Table(
+    "ledger",
+    metadata,
+    sa.Column("singleton", sa.Boolean, primary_key=True),
+    sa.Column("ledger_id", sa.Text, nullable=False, comment="32 random hex digits, drawn when the tables are made"),
+    sa.Column("min_code", sa.Integer, nullable=False, comment="workers of older code lease nothing more"),
+    sa.Column("condition", sa.Text, nullable=False, server_default="normal"),
+    _moment("created_at"),
+    sa.CheckConstraint("singleton", name="singleton"),
+    sa.CheckConstraint("condition IN ('normal', 'rolled_back', 'rebuilt')", name="condition"),
+    comment="one row: who this ledger is",
+)
+
+pulse = sa.Table(
+    "pulse",
+    metadata,
+    sa.Column("singleton", sa.Boolean, primary_key=True),
+    _moment("last_seen_at"),
+    _moment("awake_since"),
+    sa.CheckConstraint("singleton", name="singleton"),
+    sa.CheckConstraint("awake_since <= last_seen_at", name="awake"),
+    comment="one row: the witness that heartbeats could get through lately (BLIND)",
+    postgresql_with={"fillfactor": 50},
+)
+
+sweeps = sa.Table(
+    "sweeps",
+    metadata,
+    sa.Column("sweep_id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("state", sa.Text, nullable=False, server_default=SweepState.ACTIVE.value),
+    sa.Column("task", sa.Text, nullable=False, comment="module:qualified name"),
+    sa.Column("source_digest", sa.Text, nullable=False),
+    sa.Column("sweep_dir", sa.Text, nullable=False, comment="pinned at the first launch"),
+    sa.Column("store_url", sa.Text, nullable=False, comment="without credentials"),
+    sa.Column("seed", sa.BigInteger, nullable=False),
+    sa.Column("direction", sa.Text),
+    sa.Column("identity", sa.JSON, nullable=False, comment="rules of config identity"),
+    sa.Column("max_crashes", sa.Integer, nullable=False),
+    sa.Column("max_no_progress", sa.Integer, nullable=False),
+    sa.Column("backoff_s", sa.Double, nullable=False),
+    sa.Column("backoff_max_s", sa.Double, nullable=False),
+    sa.Column("checkpoint_keep", sa.Integer, nullable=False),
+    sa.Column("default_named", sa.Boolean, nullable=False),
+    _moment("created_at"),
+    sa.CheckConstraint(_one_of("state", SweepState), name="state"),
+    sa.CheckConstraint("char_length(name) BETWEEN 1 AND 200", name="name_length"),
+    sa.CheckConstraint(
+        "max_crashes >= 1 AND max_no_progress >= 1 AND backoff_s >= 0 AND backoff_max_s >= 0", name="retry"
+    ),
+)
+
+coordinators = sa.Table(
+    "coordinators",
+    metadata,
+    sa.Column("sweep_id", sa.Text, sa.ForeignKey(sweeps.c.sweep_id, ondelete="CASCADE"), primary_key=True),
+    _count("next_number"),
+    sa.Column("coordinator_id", sa.Text),
+    _big_count("fence"),
+    _moment("lease_expires_at", nullable=True),
+    sa.CheckConstraint("(coordinator_id IS NULL) = (lease_expires_at IS NULL)", name="held"),
+    comment="one row a sweep: the next trial number, and the fenced coordinator",
+    postgresql_with={"fillfactor": 50},
+)
+
+trials = sa.Table(
+    "trials",
+    metadata,
+    sa.Column("trial_id", sa.BigInteger, sa.Identity(always=True), primary_key=True),
+    sa.Column("sweep_id", sa.Text, sa.ForeignKey(sweeps.c.sweep_id, ondelete="CASCADE"), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False, comment="its first number, for life"),
+    sa.Column("config_hash", sa.Text, nullable=False),
+    sa.Column("state", sa.Text, nullable=False, server_default=TrialState.PENDING.value),
+    _count("lineage"),
+    _count("priority"),
+    _moment("available_at", nullable=True),
+    # The lease. Heartbeats touch only lease_expires_at, step and child_started, none of them indexed, so they stay HOT.
+    _big_count("fence"),
+    sa.Column("lease_id", sa.Text),
+    sa.Column("worker_id", sa.Text),
+    _moment("lease_expires_at", nullable=True),
+    _no("child_started", comment="user code was reached under this lease"),
+    _count("saved_seq", comment="highest checkpoint committed under this lease"),
+    _big_count("step"),
+    # What retry decisions rest on, since the lineage began.
+    _count("attempts", comment="of any lineage"),
+    _count("crashes"),
+    _count("no_progress"),
+    sa.Column("crash_host", sa.Text),
+    _moment("crashed_at", nullable=True),
+    # Where to resume.
+    sa.Column(
+        "head_id",
+        sa.BigInteger,
+        sa.ForeignKey("sweeper.checkpoints.checkpoint_id", name="trials_head_id_fkey", use_alter=True),
+    ),
+    sa.Column("head_step", sa.BigInteger),
+    # How it ended.
+    sa.Column("result", sa.JSON, comment="tagged JSON"),
+    sa.Column("reason", sa.Text),
+    sa.Column("outcome_key", sa.Text),
+    sa.Column("outcome_hash", sa.Text),
+    _no("outcome_stored"),
+    _moment("finished_at", nullable=True),
+    # The projection into an Optuna study.
+    sa.Column("version", sa.BigInteger, nullable=False, server_default=sa.text("1")),
+    _big_count("mirrored_version"),
+    sa.CheckConstraint(_one_of("state", TrialState), name="state"),
+    sa.CheckConstraint(
+        "(state = 'running') = (lease_id IS NOT NULL)"
+        " AND (state = 'running') = (worker_id IS NOT NULL)"
+        " AND (state = 'running') = (lease_expires_at IS NOT NULL)",
+        name="running_is_leased",
+    ),
+    sa.CheckConstraint("state <> 'running' OR (fence >= 1 AND attempts >= 1)", name="running_is_fenced"),
+    sa.CheckConstraint(f"({_FINAL}) = (finished_at IS NOT NULL)", name="final_is_finished"),
+    sa.CheckConstraint("result IS NULL OR state IN ('completed', 'pruned')", name="result_is_final"),
+    sa.CheckConstraint(f"({_FINAL}) OR (outcome_key IS NULL AND NOT outcome_stored)", name="outcome_is_final"),
+    sa.CheckConstraint("state NOT IN ('completed', 'pruned') OR fence >= 1", name="finished_ran"),
+    sa.CheckConstraint("(outcome_key IS NULL) = (outcome_hash IS NULL)", name="outcome_is_whole"),
+    sa.CheckConstraint("NOT outcome_stored OR outcome_key IS NOT NULL", name="stored_outcome_is_named"),
+    sa.CheckConstraint("(head_id IS NULL) = (head_step IS NULL)", name="head_is_whole"),
+    sa.CheckConstraint("(crash_host IS NULL) = (crashed_at IS NULL)", name="crash_is_whole"),
+    sa.CheckConstraint(
+        "number >= 0 AND lineage >= 0 AND fence >= 0 AND attempts >= 0 AND crashes >= 0 AND no_progress >= 0"
+        " AND step >= 0 AND saved_seq >= 0 AND version >= mirrored_version",
+        name="counters",
+    ),
+    sa.UniqueConstraint("sweep_id", "config_hash"),
+    postgresql_with={"fillfactor": 80},
+)
+sa.Index(
+    "trials_pending",
+    trials.c.sweep_id,
+    trials.c.priority.desc(),
+    trials.c.number,
+    postgresql_where=sa.text("state = 'pending'"),
+)
+# Also what expiry scans. There is none on lease_expires_at: with it no heartbeat is HOT.
+sa.Index("trials_lease", trials.c.lease_id, unique=True, postgresql_where=sa.text("state = 'running'"))
+sa.Index("trials_unmirrored", trials.c.sweep_id, postgresql_where=sa.text("version <> mirrored_version"))
+
+configs = sa.Table(
+    "configs",
+    metadata,
+    sa.Column("trial_id", sa.BigInteger, sa.ForeignKey(trials.c.trial_id, ondelete="CASCADE"), primary_key=True),
+    sa.Column("lineage", sa.Integer, primary_key=True),
+    sa.Column("config_text", sa.Text, nullable=False, comment="canonical; its hash is the trial's config_hash"),
+    sa.Column("overrides", sa.JSON, nullable=False),
+    sa.Column("params", sa.JSON, nullable=False),
+    comment="immutable",
+)
+
+numbers = sa.Table(
+    "numbers",
+    metadata,
+    sa.Column("sweep_id", sa.Text, sa.ForeignKey(sweeps.c.sweep_id, ondelete="CASCADE"), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("trial_id", sa.BigInteger, sa.ForeignKey(trials.c.trial_id, ondelete="CASCADE")),
+    sa.Column("reason", sa.Text, comment="why this number has no trial"),
+    sa.CheckConstraint("(trial_id IS NULL) <> (reason IS NULL)", name="trial_or_reason"),
+    comment="first numbers and aliases alike",
+)
+
+askers = sa.Table(
+    "askers",
+    metadata,
+    sa.Column("asker_id", sa.Text, primary_key=True),
+    sa.Column("sweep_id", sa.Text, sa.ForeignKey(sweeps.c.sweep_id, ondelete="CASCADE"), nullable=False),
+    _no("standing", comment="asks for as long as the sweep lives: `sweeper retry`"),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("boot_id", sa.Text, nullable=False),
+    sa.Column("lock_path", sa.Text, nullable=False),
+    sa.Column("lock_inode", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    _moment("seen_at"),
+    sa.Index("askers_sweep_id", "sweep_id"),
+    comment="commands that ask for trials",
+)
+
+requests = sa.Table(
+    "requests",
+    metadata,
+    sa.Column("trial_id", sa.BigInteger, sa.ForeignKey(trials.c.trial_id, ondelete="CASCADE"), primary_key=True),
+    sa.Column("asker_id", sa.Text, sa.ForeignKey(askers.c.asker_id, ondelete="CASCADE"), primary_key=True),
+    sa.Column("sweep_id", sa.Text, nullable=False),
+    sa.Index("requests_asker_id", "asker_id"),
+    comment="workers lease only what somebody asks for",
+)
+
+workers = sa.Table(
+    "workers",
+    metadata,
+    sa.Column("worker_id", sa.Text, primary_key=True),
+    sa.Column("sweep_id", sa.Text, sa.ForeignKey(sweeps.c.sweep_id, ondelete="CASCADE"), nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("boot_id", sa.Text, nullable=False),
+    sa.Column("lock_path", sa.Text, nullable=False),
+    sa.Column("lock_inode", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("pool", sa.Text, nullable=False),
+    _moment("registered_at"),
+    sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False, comment="when it last asked for a trial"),
+    _moment("retired_at", nullable=True),
+    sa.Column("retire_reason", sa.Text),
+    sa.CheckConstraint("retire_reason IS NULL OR retired_at IS NOT NULL", name="retired"),
+    sa.Index("workers_sweep_id", "sweep_id"),
+    postgresql_with={"fillfactor": 80},
+)
+
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    sa.Column("lease_id", sa.Text, primary_key=True),
+    sa.Column("trial_id", sa.BigInteger, sa.ForeignKey(trials.c.trial_id, ondelete="CASCADE"), nullable=False),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("lineage", sa.Integer, nullable=False),
+    sa.Column("worker_id", sa.Text, nullable=False),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("pool", sa.Text, nullable=False),
+    sa.Column("threads", sa.Integer),
+    _moment("started_at"),
+    sa.Column("first_step", sa.BigInteger, nullable=False),
+    _moment("ended_at", nullable=True),
+    sa.Column("outcome", sa.Text),
+    sa.Column("led_to", sa.Text, comment="the trial's state right after; the receipt that replays are answered from"),
+    sa.Column("reason", sa.Text),
+    sa.Column("error", sa.Text),
+    sa.Column("exit_code", sa.Integer),
+    sa.Column("last_step", sa.BigInteger),
+    sa.Column("adopted_from", sa.Text),
+    sa.CheckConstraint(_one_of("outcome", AttemptOutcome), name="outcome"),
+    sa.CheckConstraint(
+        _one_of("led_to", [state for state in TrialState if state is not TrialState.RUNNING]), name="led_to"
+    ),
+    sa.CheckConstraint(
+        "(ended_at IS NULL) = (outcome IS NULL) AND (ended_at IS NULL) = (led_to IS NULL)", name="ends_once"
+    ),
+    sa.CheckConstraint("fence >= 1", name="fence"),
+    sa.Index("attempts_trial_id_fence", "trial_id", "fence"),
+    comment="append-only: opened by the grant, closed by exactly one ending",
+    postgresql_with={"fillfactor": 80},
+)
+
+checkpoints = sa.Table(
+    "checkpoints",
+    metadata,
+    sa.Column("checkpoint_id", sa.BigInteger, sa.Identity(always=True), primary_key=True),
+    sa.Column("trial_id", sa.BigInteger, sa.ForeignKey(trials.c.trial_id, ondelete="CASCADE"), nullable=False),
+    sa.Column("lineage", sa.Integer, nullable=False),
+    sa.Column("lease_id", sa.Text, nullable=False, comment="the lease that committed the row"),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    sa.Column("seq", sa.Integer, nullable=False),
+    sa.Column("step", sa.BigInteger, nullable=False),
+    sa.Column("manifest_key", sa.Text, nullable=False),
+    sa.Column("manifest_hash", sa.Text, nullable=False),
+    sa.Column("size_bytes", sa.BigInteger, nullable=False),
+    sa.Column("save_s", sa.Double, comment="from the seal to the commit; unknown when adopted"),
+    sa.Column("state", sa.Text, nullable=False, server_default=CheckpointState.LIVE.value),
+    sa.Column("evidence", sa.Text, comment="why it is suspect"),
+    _moment("committed_at"),
+    _moment("retired_at", nullable=True),
+    sa.CheckConstraint(_one_of("state", CheckpointState), name="state"),
+    sa.CheckConstraint("(state = 'retired') = (retired_at IS NOT NULL)", name="retired"),
+    sa.UniqueConstraint("trial_id", "manifest_key"),
+)
+sa.Index("checkpoints_retired_at", checkpoints.c.retired_at, postgresql_where=sa.text("state = 'retired'"))
+
+reports = sa.Table(
+    "reports",
+    metadata,
+    sa.Column("trial_id", sa.BigInteger, sa.ForeignKey(trials.c.trial_id, ondelete="CASCADE"), primary_key=True),
+    sa.Column("step", sa.BigInteger, primary_key=True, comment="in whatever unit the user chose"),
+    sa.Column("at_step", sa.BigInteger, nullable=False, comment="training step at which it was made"),
+    sa.Column("value", sa.Double, nullable=False, comment="NaN and infinities included"),
+    sa.Column("metrics", sa.JSON, nullable=False, comment="tagged JSON"),
+    sa.Column("fence", sa.BigInteger, nullable=False),
+    _moment("reported_at"),
+)
