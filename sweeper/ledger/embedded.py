@@ -1,0 +1,280 @@
+"""The embedded default: a private Postgres under `SWEEPER_HOME`, shared by all processes of this machine.
+
+Whoever comes first starts it, a keeper process (`keeper.py`) watches over it, and it stops by itself some time after
+its last user has gone. Users are counted by the locks they hold, never by pid.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+
+from sweeper.clock import SystemClock
+from sweeper.errors import UserError
+from sweeper.ledger import keeper, server_cluster
+from sweeper.ledger.file_locks import is_locked, open_lock, try_lock
+from sweeper.ledger.server_place import (
+    SET_URL,
+    ServerPlace,
+    ServerRecord,
+    minimal_environment,
+    refuse_other_machine,
+    this_machine,
+)
+
+IDLE_S = 600.0
+"""Default seconds without users after which the server stops."""
+SOCKET_PATH_BYTES = 107
+"""Longest path of a Unix socket on Linux, unix(7)."""
+START_TRIES = 3
+POLL_S = 0.02
+
+_clock = SystemClock()
+_attached: dict[Path, int] = {}
+"""Locks of this process on `users.lock`, held for its life: closing one would say that we have gone."""
+
+
+def _forget_attachments() -> None:
+    """A forked child is no user until it attaches itself; keeping the descriptor would outlive the parent."""
+    for descriptor in _attached.values():
+        os.close(descriptor)
+    _attached.clear()
+
+
+os.register_at_fork(after_in_child=_forget_attachments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """What can be told about an embedded server without touching it."""
+
+    running: bool
+    folder: Path
+    log: Path
+    host: str | None
+    """The machine that owns the directory; None before the first start."""
+    port: int | None
+    in_use: bool
+    """Whether any process is attached."""
+
+
+def ensure_server(
+    home: Path, *, idle_s: float = IDLE_S, wait_s: float = 60.0, options: Mapping[str, str] | None = None
+) -> str:
+    """Attach to the server under `home/postgres`, starting it if needed; returns its URL, which holds the password.
+
+    This process counts as a user until it ends (a child that it forks does not, and calls this again). `idle_s` and
+    `options` (server settings) count for the process that starts the server. `wait_s` bounds all waiting: for a stop
+    under way, for another starter, for crash recovery.
+
+    Raises:
+        UserError: no wheel for this platform, network file system, another machine's directory, or no start.
+    """
+    place = ServerPlace(folder=Path(home).absolute() / "postgres")
+    place.prepare()
+    record = place.read_record()
+    if record is not None:
+        refuse_other_machine(place, record, this_machine())
+    deadline_s = _clock.monotonic_s() + wait_s
+    newly = _attach(place, deadline_s)
+    try:
+        return _running_url(place) or _start(place, idle_s=idle_s, options=options or {}, deadline_s=deadline_s)
+    except BaseException:
+        if newly:
+            release_server(home)
+        raise
+
+
+def release_server(home: Path) -> None:
+    """Stop being a user of the server before this process ends; its URL may die `idle_s` later."""
+    descriptor = _attached.pop(Path(home).absolute() / "postgres", None)
+    if descriptor is not None:
+        os.close(descriptor)
+
+
+def stop_server(home: Path, *, wait_s: float = 60.0) -> bool:
+    """Stop the server now, whoever uses it; True if one was running. UserError if it does not stop in `wait_s`."""
+    place = ServerPlace(folder=Path(home).absolute() / "postgres")
+    record = place.read_record()
+    if record is None:
+        return False
+    refuse_other_machine(place, record, this_machine())
+    deadline_s = _clock.monotonic_s() + wait_s
+    with _start_lock(place, deadline_s):
+        if not (is_locked(place.lock_file("server")) or is_locked(place.lock_file("keeper"))):
+            return False
+        if not is_locked(place.lock_file("keeper")):
+            _launch_keeper(place)  # a server whose keeper was killed: a new one adopts it and knows how to stop it
+        os.kill(_keeper_pid(place, deadline_s), signal.SIGTERM)
+        _until(lambda: not is_locked(place.lock_file("keeper")), deadline_s, f"the database in {place.folder} to stop")
+    return True
+
+
+def server_status(home: Path) -> ServerStatus:
+    """What is known of the server under `home/postgres`; starts and changes nothing."""
+    place = ServerPlace(folder=Path(home).absolute() / "postgres")
+    record = place.read_record()
+    return ServerStatus(
+        running=is_locked(place.lock_file("server")),
+        folder=place.folder,
+        log=place.log,
+        host=record.host if record else None,
+        port=record.port if record else None,
+        in_use=is_locked(place.lock_file("users"), by_anyone=True),
+    )
+
+
+def _attach(place: ServerPlace, deadline_s: float) -> bool:
+    """Hold `users.lock` shared; waits while a stop is under way. False if this process already does."""
+    if place.folder in _attached:
+        return False
+    descriptor = open_lock(place.lock_file("users"))
+    try:
+        _until(lambda: try_lock(descriptor, shared=True), deadline_s, f"the database in {place.folder} to stop")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    _attached[place.folder] = descriptor
+    return True
+
+
+def _running_url(place: ServerPlace) -> str | None:
+    """URL of a server that answers and has a keeper, else None."""
+    record = place.read_record()
+    if record is None or not is_locked(place.lock_file("keeper")):
+        return None
+    url = place.url(record)
+    return url if _answers(url) else None
+
+
+def _answers(url: str) -> bool:
+    """Liveness is a connection that was let in, nothing less (sockets and pid files outlive a killed server)."""
+    try:
+        psycopg.connect(url, connect_timeout=5).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def _start(place: ServerPlace, *, idle_s: float, options: Mapping[str, str], deadline_s: float) -> str:
+    with _start_lock(place, deadline_s):
+        for _ in range(START_TRIES):
+            if (url := _running_url(place)) is not None:
+                return url
+            if not is_locked(place.lock_file("keeper")):
+                if not is_locked(place.lock_file("server")):
+                    place.write_record(_make_record(place, idle_s, options))
+                _launch_keeper(place)
+            _until(
+                lambda: _running_url(place) is not None or not is_locked(place.lock_file("keeper")),
+                deadline_s,
+                f"the database in {place.folder} to answer (see {place.log})",
+            )
+        if (url := _running_url(place)) is not None:
+            return url
+    lines = place.log.read_text(errors="replace").splitlines() if place.log.exists() else []
+    raise UserError(
+        f"the database server in {place.folder} does not start: {' | '.join(lines[-3:])}",
+        remedy=f"See {place.log}, or: {SET_URL}.",
+    )
+
+
+def _make_record(place: ServerPlace, idle_s: float, options: Mapping[str, str]) -> ServerRecord:
+    """Everything for a start, the cluster included; keeps the port of the last start if it is free."""
+    run_as = server_cluster.choose_user(place.data)
+    install = server_cluster.reachable_install(server_cluster.find_install(place.data), run_as)
+    if not place.data.exists():
+        server_cluster.create_cluster(place, install, run_as)
+    before = place.read_record()
+    port = _free_port(before.port if before else 0)
+    socket_dir = _socket_folder(place, before, port, run_as)
+    host, boot_id = this_machine()
+    command = [str(install / "bin" / "postgres"), "-D", server_cluster.server_data_argument(place.data, run_as)]
+    command += ["-p", str(port), "-k", "." if socket_dir == place.data else str(socket_dir)]
+    command += [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+    return ServerRecord(
+        host=host,
+        boot_id=boot_id,
+        port=port,
+        data_dir=str(place.data),
+        socket_dir=str(socket_dir),
+        command=tuple(command),
+        run_as=run_as,
+        idle_s=idle_s,
+    )
+
+
+def _socket_folder(place: ServerPlace, before: ServerRecord | None, port: int, run_as: tuple[int, int] | None) -> Path:
+    """The data directory, which is private, or a private folder in the temp folder when that path is too long."""
+    if len(os.fsencode(place.data / f".s.PGSQL.{port}")) <= SOCKET_PATH_BYTES:
+        return place.data
+    if before is not None and before.socket_dir != before.data_dir:
+        shutil.rmtree(before.socket_dir, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="sweeper-"))
+    if run_as:
+        os.chown(folder, *run_as)
+    return folder
+
+
+def _free_port(preferred: int) -> int:
+    """A free loopback port, the preferred one if possible so that URLs stay good. Someone may still take it first."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise UserError("no free port on the loopback address", remedy=f"{SET_URL}.")
+
+
+def _launch_keeper(place: ServerPlace) -> None:
+    """Start a keeper in a fresh interpreter; it has left our process tree when this returns."""
+    with place.log.open("ab") as log:
+        subprocess.run(
+            [sys.executable, "-I", "-S", keeper.__file__, str(place.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=minimal_environment(os.environ),
+            start_new_session=True,
+            check=False,
+        )
+
+
+def _keeper_pid(place: ServerPlace, deadline_s: float) -> int:
+    """Pid of the keeper, which holds its lock; written right after it left its starter."""
+    path = place.lock_file("keeper")
+    _until(lambda: path.read_text().strip().isdigit(), deadline_s, "the keeper of the database")
+    return int(path.read_text())
+
+
+@contextmanager
+def _start_lock(place: ServerPlace, deadline_s: float) -> Iterator[None]:
+    descriptor = open_lock(place.lock_file("start"))
+    try:
+        _until(lambda: try_lock(descriptor, shared=False), deadline_s, f"another start in {place.folder}")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _until(done: Callable[[], bool], deadline_s: float, what: str) -> None:
+    waiting = threading.Event()
+    while not done():
+        if _clock.monotonic_s() > deadline_s:
+            raise UserError(f"waited in vain for {what}", remedy=f"Try again, or: {SET_URL}.")
+        waiting.wait(POLL_S)

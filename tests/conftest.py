@@ -1,0 +1,48 @@
+"""A real Postgres for every test session: our own embedded server, one per pytest process (so one per xdist worker)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+
+from sweeper.ledger.embedded import ensure_server, stop_server
+
+QUICK_NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+def with_database(url: str, name: str) -> str:
+    """The same server's URL for another database."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a running server (superuser, database `postgres`); stopped at the end of the session."""
+    home = tmp_path_factory.mktemp("pg")
+    yield ensure_server(home, idle_s=30.0, options=QUICK_NOT_DURABLE)
+    stop_server(home)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres_server: str) -> str:
+    """Another name of `postgres_server`."""
+    return postgres_server
+
+
+@pytest.fixture
+def fresh_database(postgres_server: str) -> Iterator[str]:
+    """URL of a new empty database, dropped afterwards whoever is still connected."""
+    yield from _database(postgres_server, template="template0")
+
+
+def _database(server: str, *, template: str) -> Iterator[str]:
+    name = f"test_{secrets.token_hex(6)}"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    yield with_database(server, name)
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
