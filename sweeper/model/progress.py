@@ -8,6 +8,7 @@ from typing import Protocol
 
 from sweeper.ids import TrialNumber
 from sweeper.model.states import AttemptOutcome, TrialState
+from sweeper.model.trial import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,8 @@ class Transition:
     reason: str = ""
     attempt: int = 0
     step: int | None = None
-    value: object = None
-    """The result, for a completed trial."""
+    value: Json = None
+    """The result as tagged JSON, for a completed trial."""
     overrides: tuple[str, ...] = field(default=())
 
 

@@ -75,7 +75,7 @@ _TEXT_TAGS = frozenset({"$int", "$float", "$bytes"})
 
 
 def _untag(tag: str, body: Any) -> Any:  # Any: JSON of a shape that the tag decides
-    if not isinstance(body, str if tag in _TEXT_TAGS else list):
+    if type(body) is not (str if tag in _TEXT_TAGS else list):
         raise ValueError(f"{tag!r} does not hold {type(body).__name__}")
     match tag:
         case "$int":

@@ -1,0 +1,76 @@
+"""Commands that steer: `retry` and `cancel`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sweeper.cli.opening import open_ledger, pick_trial, require_sweep
+from sweeper.errors import UserError
+from sweeper.ids import TrialNumber
+from sweeper.ledger import commands, reads
+from sweeper.ledger.database import Database
+from sweeper.model.states import TRANSITIONS, TrialState
+from sweeper.model.trial import Sweep, Trial
+
+SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="The sweep's name.")]
+Trials = Annotated[list[str] | None, typer.Argument(metavar="[TRIAL]...", help="Numbers or starts of config hashes.")]
+
+
+def retry(
+    sweep: SweepName,
+    trials: Trials = None,
+    from_zero: Annotated[
+        bool, typer.Option("--from-zero", help="Forget its checkpoints: train from the first step again.")
+    ] = False,
+) -> None:
+    """Set failed or cancelled trials back to pending; without TRIAL, every failed one of the sweep."""
+    with open_ledger() as database:
+        row = require_sweep(database, sweep)
+        numbers = _numbers(database, row, trials, target=TrialState.PENDING, action="retried")
+        changed = commands.retry_trials(database, row.sweep_id, numbers, from_zero=from_zero)
+    for trial in changed:
+        start = f"resumes from step {trial.head.step}" if trial.head else "starts from zero"
+        typer.echo(f"trial {trial.number} is pending again and {start}")
+    if changed:
+        typer.echo("give the sweep's command again to run them, if nothing is running it now")
+    else:
+        typer.echo(f"sweep {sweep!r} has no failed trials")
+
+
+def cancel(sweep: SweepName, trials: Trials = None) -> None:
+    """Cancel trials; without TRIAL, the whole sweep. Running ones stop at their next safe point."""
+    with open_ledger() as database:
+        row = require_sweep(database, sweep)
+        if not trials:
+            commands.cancel_sweep(database, row.sweep_id)
+            typer.echo(f"sweep {sweep!r} is cancelled; `sweeper retry {sweep}` with trials takes single ones back")
+            return
+        numbers = _numbers(database, row, trials, target=TrialState.CANCELLED, action="cancelled")
+        for trial in commands.cancel_trials(database, row.sweep_id, numbers):
+            typer.echo(f"trial {trial.number} is cancelled")
+
+
+def _numbers(
+    database: Database, sweep: Sweep, texts: list[str] | None, *, target: TrialState, action: str
+) -> list[TrialNumber] | None:
+    """Turn the TRIAL arguments into numbers; refuse those whose state does not allow it, before anything changes."""
+    if not texts:
+        return None
+    known = reads.trials(database, sweep.sweep_id)
+    chosen: dict[TrialNumber, Trial] = {}
+    for text in texts:
+        trial = pick_trial(known, text, sweep_name=sweep.name)
+        if trial.state is not target and (target not in TRANSITIONS[trial.state] or _still_trying(trial, target)):
+            allowed = ", ".join(state for state in TrialState if target in TRANSITIONS[state] and state != "running")
+            raise UserError(
+                f"trial {trial.number} is {trial.state.value} and cannot be {action}",
+                remedy=f"{action} can be trials that are {allowed}",
+            )
+        chosen[trial.number] = trial
+    return list(chosen)
+
+
+def _still_trying(trial: Trial, target: TrialState) -> bool:
+    return target is TrialState.PENDING and not trial.state.final
