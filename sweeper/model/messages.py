@@ -45,6 +45,8 @@ class Start:
     first_seq: int
     search: bool = False
     """Whether the return value must be numeric (a search), or may be anything tagged JSON carries (a plain grid)."""
+    trace: bool = False
+    """Whether the child keeps a record of every batch and stages its final state (`sweeper check` only)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

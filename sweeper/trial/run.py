@@ -1,0 +1,1 @@
+"""`run = sweeper.resume(...)`: the only thing a training script needs."""
