@@ -28,43 +28,9 @@ SUPERUSER = "sweeper"
 DATABASE = "postgres"
 SET_URL = "Set SWEEPER_DATABASE_URL to a Postgres that every machine can reach"
 
-_NETWORK = frozenset(
-    {
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "coda",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs3",
-        "nfs4",
-        "orangefs",
-        "panfs",
-        "pvfs2",
-        "smb3",
-        "smbfs",
-        "wekafs",
-    }
-)
-_NETWORK_FUSE = frozenset(
-    {
-        "fuse.ceph",
-        "fuse.cephfs",
-        "fuse.gcsfuse",
-        "fuse.glusterfs",
-        "fuse.juicefs",
-        "fuse.lustre",
-        "fuse.mount-s3",
-        "fuse.rclone",
-        "fuse.s3fs",
-        "fuse.sshfs",
-    }
-)
-NETWORK_FILE_SYSTEMS = _NETWORK | _NETWORK_FUSE
+_NETWORK = "afs beegfs ceph cifs coda glusterfs gpfs lustre ncpfs nfs nfs3 nfs4 orangefs panfs pvfs2 smb3 smbfs wekafs"
+_FUSE = "ceph cephfs gcsfuse glusterfs juicefs lustre mount-s3 rclone s3fs sshfs"
+NETWORK_FILE_SYSTEMS = frozenset(_NETWORK.split()) | {f"fuse.{name}" for name in _FUSE.split()}
 """Two postmasters on two machines cannot see each other's locks there and would destroy the cluster."""
 
 

@@ -1,0 +1,124 @@
+"""How we connect: libpq parameters, bounded waiting, and what a failure means."""
+
+from __future__ import annotations
+
+import select
+from typing import Any
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict
+
+from sweeper.errors import UserError
+from sweeper.ledger.urls import SETTING
+
+CONNECT_S = 5
+STATEMENT_S = 10.0
+CANCEL_S = 1.0
+KEEPALIVE = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""A peer that vanished is noticed within about 20 s, and firewalls see traffic on idle connections."""
+
+_TRANSIENT_CLASSES = frozenset({"08", "40", "53", "57", "58"})
+_TRANSIENT_STATES = frozenset({"25006", "25P02", "25P03", "25P04", "55006", "55P03", "72000"})
+_NEW_CONNECTION = frozenset({"25006", "57P01", "57P02", "57P03", "57P04", "57P05"})
+"""Read-only (a demoted primary answers reads for days), shutdown, restart: another server may be the right one now."""
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """A connection on which nothing waits longer than `bound_s`.
+
+    The bound is kept on this side, so it needs no session state (a pooler would lose or leak a SET, and refuses
+    `options` at connect) and holds in a black hole too. On time-out the statement is cancelled on the server if that
+    can be reached within `CANCEL_S`, and the connection is closed: what the server did is unknown.
+    """
+
+    bound_s: float = STATEMENT_S
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # Any: psycopg's generators
+        """As psycopg's, with a bound; OperationalError without a SQLSTATE when it is reached."""
+        bound_s = self.bound_s if timeout is None else timeout
+        try:
+            return super().wait(gen, interval=interval, timeout=bound_s)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is not None or self.pgconn.status != pq.ConnStatus.OK:
+                raise
+            if self.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
+                self._give_up()
+                raise psycopg.OperationalError(f"no answer within {bound_s:g} s") from error
+            raise
+
+    def _give_up(self) -> None:
+        try:
+            self.cancel_safe(timeout=CANCEL_S)
+        except psycopg.Error:
+            pass  # cannot be reached: the server finds out by itself
+        finally:
+            self.pgconn.finish()
+
+
+def connection_parameters(url: str, *, application_name: str) -> dict[str, Any]:
+    """libpq parameters of a normalised URL, with our defaults where it says nothing. UserError: unknown parameter."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise UserError(f"the database URL cannot be read: {error}", remedy=f"See {SETTING}.") from None
+    defaults: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": application_name, **KEEPALIVE}
+    return {**defaults, **given}
+
+
+def connect(parameters: dict[str, Any], *, bound_s: float) -> BoundedConnection:
+    """Open a connection in AUTOCOMMIT without prepared statements (they do not survive a transaction pooler)."""
+    connection = BoundedConnection.connect(**parameters, autocommit=True, prepare_threshold=None)
+    connection.bound_s = bound_s
+    return connection
+
+
+def has_news(connection: BoundedConnection) -> bool:
+    """Whether an idle connection was closed, or the server said something (always bad news); costs no round trip."""
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Whether the same statement may succeed later: judged by SQLSTATE, never by text.
+
+    Without a SQLSTATE it is libpq that failed: no connection, a lost one, or our time bound. Everything else
+    (constraints, syntax, types, permissions) is a bug or a decision of the administrator and passes through.
+    """
+    if not isinstance(error, psycopg.Error):
+        return False
+    state = error.sqlstate
+    if state is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return state[:2] in _TRANSIENT_CLASSES or state in _TRANSIENT_STATES
+
+
+def needs_new_connection(error: BaseException | None) -> bool:
+    """Whether all idle connections should go too, so that the next call looks for a writable server."""
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state is None or state in _NEW_CONNECTION or state.startswith("08")
+
+
+def cause_of(error: BaseException, *, secret: str | None) -> str:
+    """The driver's own words on one line, with its SQLSTATE; the password cannot be in it."""
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    text = "; ".join(line.strip() for line in (primary or str(error)).splitlines() if line.strip())
+    if secret:
+        text = text.replace(secret, "***")
+    return f"{text} (SQLSTATE {state})" if state else text
+
+
+def asked_for_password(error: BaseException | None) -> bool:
+    """Whether a server answered a failed connect and wanted a password: it is there, so waiting will not help."""
+    connection = error.pgconn if isinstance(error, psycopg.Error) else None
+    return bool(connection and (connection.needs_password or connection.used_password))
