@@ -65,8 +65,8 @@ def guarded(name: str, check: Callable[[], str]) -> Finding:
 def versions() -> list[Finding]:
     """Tell the versions that matter; nothing heavy is imported."""
     findings = [Finding(name="python", ok=None, detail=f"{platform.python_version()} on {platform.platform()}")]
-    for package in ("sweeper", "hydra-core", "omegaconf", "SQLAlchemy", "psycopg", "fsspec"):
-        findings.append(Finding(name=package, ok=True, detail=importlib.metadata.version(package)))
+    needed = ("sweeper", "hydra-core", "omegaconf", "SQLAlchemy", "psycopg", "fsspec")
+    findings += [Finding(name=package, ok=True, detail=importlib.metadata.version(package)) for package in needed]
     for package, extra in (("torch", "torch"), ("s3fs", "s3")):
         if importlib.util.find_spec(package) is None:
             detail = f"not installed; training code or stores that need it: pip install 'sweeper[{extra}]'"

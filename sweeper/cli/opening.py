@@ -42,7 +42,7 @@ def ledger_url(places: Places) -> str:
     if not (places.home / "postgres").exists():
         raise UserError(
             f"there is no ledger yet: no sweep was ever run with SWEEPER_HOME={places.home}",
-            remedy="run a sweep (python train.py -m hydra/launcher=sweeper), or set SWEEPER_DATABASE_URL or SWEEPER_HOME",
+            remedy="run a sweep (python train.py -m hydra/launcher=sweeper) or set SWEEPER_DATABASE_URL, SWEEPER_HOME",
         )
     return ensure_server(places.home)
 

@@ -128,7 +128,7 @@ def test_the_record_has_the_promised_fields() -> None:
         (59, "59 s"),
         (61, "1 min 1 s"),
         (3661, "1 h 1 min"),
-        (200_000, "2 d 7 h"),
+        (2e5, "2 d 7 h"),
     ],
 )
 def test_durations(seconds: float | None, text: str) -> None:
