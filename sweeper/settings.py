@@ -107,5 +107,7 @@ class CoordinatorSettings:
     collect_every_s: float = 300.0
     collect_after_s: float = 3600.0
     """Objects are deleted this long after their rows were retired."""
+    asker_silent_s: float = 600.0
+    """A command that was not heard of for this long is dead, and what it asked for is no longer wanted."""
     drain_grace_s: float = 45.0
     """Longest wait for local workers to leave after they were told to."""

@@ -25,6 +25,14 @@ class ExitStatus:
     signal: int | None = None
 
 
+class Waitable(Protocol):
+    """Something with descriptors that a driver can wait on."""
+
+    def filenos(self) -> tuple[int, ...]:
+        """Descriptors that turn readable when there may be news; empty in the simulator."""
+        ...
+
+
 class Child(Protocol):
     """A running child as its worker sees it. All calls return at once."""
 
@@ -116,7 +124,7 @@ class Wait:
     """Sleep until the earliest of: `until_s` on the monotonic clock, a child event, a finished future, a notice."""
 
     until_s: float
-    children: tuple[Child, ...] = ()
+    children: tuple[Waitable, ...] = ()
     futures: tuple[Future[Any], ...] = ()
     notices: bool = True
 

@@ -1,0 +1,131 @@
+"""Housekeeping in the store: one piece at a time in the background, its ledger statements in the coordinator's loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from sweeper.checkpoint.outcomes import write_outcome
+from sweeper.checkpoint.ownership import owner_of, write_highwater
+from sweeper.coordinator.parts import CoordinatorParts
+from sweeper.errors import ObjectExists, StoreDenied, StoreUnavailable, UserError
+from sweeper.ledger.checkpoints import collectable_checkpoints, forget_checkpoints
+from sweeper.ledger.reads import trials
+from sweeper.ledger.results import OutcomeGap, outcome_gaps, record_outcome_object
+from sweeper.model.waits import Future
+
+log = logging.getLogger("sweeper.coordinator")
+
+REPAIR_LIMIT = 50
+COLLECT_LIMIT = 50
+
+Finish = Callable[[], None]
+"""Ledger statements that follow a piece of work in the store; run in the loop, replay-safe."""
+
+
+class Chores:
+    """At most one chore is under way; each is begun by a command of the plan."""
+
+    def __init__(self, parts: CoordinatorParts) -> None:
+        self._parts = parts
+        self._future: Future[Finish] | None = None
+        self._finish: Finish | None = None
+        self.last: dict[str, float] = {}
+        """When each chore was last begun, by name."""
+        self.failures = 0
+        """Failures in a row, for telling people once."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is under way."""
+        return self._future is not None or self._finish is not None
+
+    @property
+    def futures(self) -> tuple[Future[Finish], ...]:
+        """What to wait for."""
+        return () if self._future is None else (self._future,)
+
+    def repair_outcomes(self) -> None:
+        """Write missing outcome objects of final trials, then name them in their rows (ONCE)."""
+        parts = self._parts
+        gaps = outcome_gaps(parts.database, parts.sweep.sweep_id, limit=REPAIR_LIMIT)
+
+        def work() -> Finish:
+            written = [(gap, *write_outcome(parts.store, gap.outcome)) for gap in gaps]
+
+            def finish() -> None:
+                for gap, key, digest in written:
+                    record_outcome_object(parts.database, gap.trial_id, gap.lineage, key=key, hash_=digest)
+
+            return finish
+
+        self._begin("repair", work)
+
+    def write_highwater(self) -> None:
+        """See whether this ledger still owns the sweep's name, and write how far it is."""
+        parts = self._parts
+        rows = trials(parts.database, parts.sweep.sweep_id)
+        mark = {
+            "ledger_id": parts.ledger_id,
+            "next_number": max((row.number for row in rows), default=-1) + 1,
+            "finals": sum(row.state.final for row in rows),
+            "grants": sum(row.fence for row in rows),
+            "written_at": parts.clock.wall().isoformat(),
+        }
+
+        def work() -> Finish:
+            owner = owner_of(parts.store, parts.sweep.name)
+            if owner is not None and owner.ledger_id != parts.ledger_id:
+                raise UserError(
+                    f"The sweep {parts.sweep.name!r} now belongs to another ledger ({owner.ledger_id}).",
+                    remedy="Point SWEEPER_DATABASE_URL at that one, or use another sweep name.",
+                )
+            write_highwater(parts.store, parts.sweep.sweep_id, mark)
+            return _nothing
+
+        self._begin("highwater", work)
+
+    def collect(self) -> None:
+        """Delete the objects of checkpoints whose rows were retired long ago, then their rows."""
+        parts = self._parts
+        refs = collectable_checkpoints(
+            parts.database, parts.sweep.sweep_id, older_than_s=parts.settings.collect_after_s, limit=COLLECT_LIMIT
+        )
+
+        def work() -> Finish:
+            for ref in refs:
+                folder = ref.manifest_key.rpartition("/")[0] + "/"
+                parts.store.delete(sorted(parts.store.list(folder)))
+            return lambda: forget_checkpoints(parts.database, refs)
+
+        self._begin("collect", work)
+
+    def advance(self) -> None:
+        """Take what has finished, and run the ledger statements that follow it.
+
+        Raises:
+            UserError: the sweep's name belongs to another ledger: stop.
+            LedgerUnavailable: call again; what is left to do is kept.
+        """
+        if self._future is not None and self._future.done():
+            future, self._future = self._future, None
+            try:
+                self._finish = future.result()
+                self.failures = 0
+            except (StoreUnavailable, StoreDenied, ObjectExists) as error:
+                self.failures += 1
+                log.warning("housekeeping in the store failed, later again: %s", error)
+        if self._finish is not None:
+            self._finish()
+            self._finish = None
+
+    def _begin(self, name: str, work: Callable[[], Finish]) -> None:
+        self.last[name] = self._parts.clock.monotonic_s()
+        self._future = self._parts.background.submit(work)
+
+
+def _nothing() -> None:
+    return None
+
+
+__all__ = ["Chores", "OutcomeGap"]

@@ -1,0 +1,53 @@
+"""From ledger rows to what a person is told: one event per transition that was seen."""
+
+from __future__ import annotations
+
+from sweeper.ids import TrialNumber
+from sweeper.model.progress import Transition
+from sweeper.model.states import AttemptOutcome, TrialState
+from sweeper.model.tagged import from_tagged
+from sweeper.model.trial import Trial
+
+_OUTCOMES = {
+    TrialState.COMPLETED: AttemptOutcome.COMPLETED,
+    TrialState.PRUNED: AttemptOutcome.PRUNED,
+    TrialState.CANCELLED: AttemptOutcome.CANCELLED,
+}
+
+
+class Teller:
+    """Remembers what was told last, for display only; a new one begins by keeping silent about what already is."""
+
+    def __init__(self) -> None:
+        self._seen: dict[TrialNumber, tuple[TrialState, int, int]] | None = None
+
+    def transitions(self, trials: list[Trial]) -> list[Transition]:
+        """Give what changed since the last call, by number."""
+        before, self._seen = self._seen, {t.number: (t.state, t.fence, t.crashes) for t in trials}
+        if before is None:
+            return []
+        return [
+            _event(trial, before.get(trial.number))
+            for trial in trials
+            if trial.requested or trial.state.final
+            if before.get(trial.number) != self._seen[trial.number]
+            if trial.number in before or trial.state is not TrialState.PENDING
+        ]
+
+
+def _event(trial: Trial, before: tuple[TrialState, int, int] | None) -> Transition:
+    outcome = _OUTCOMES.get(trial.state)
+    reason = ""
+    if trial.state is TrialState.FAILED or (trial.state is TrialState.PENDING and before and trial.crashes > before[2]):
+        outcome = AttemptOutcome.CRASHED
+        reason = (trial.error or "").strip().splitlines()[-1] if (trial.error or "").strip() else ""
+    return Transition(
+        number=trial.number,
+        state=trial.state,
+        outcome=outcome,
+        reason=reason,
+        attempt=trial.fence,
+        step=trial.step,
+        value=from_tagged(trial.result) if trial.state is TrialState.COMPLETED else None,
+        overrides=trial.overrides,
+    )

@@ -1,0 +1,323 @@
+"""Where real things are built from settings, and the only such place: ledger, store, drivers, workers, coordinators."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sweeper.checkpoint.ownership import claim_name, owner_of, write_sweep_file
+from sweeper.checkpoint.store import ObjectStore, open_store, probe
+from sweeper.clock import SystemClock
+from sweeper.coordinator.parts import CoordinatorParts
+from sweeper.coordinator.program import CoordinatorEnd, coordinator_program
+from sweeper.engines.local import LocalWorkers, PipedWorker, WorkerHandle
+from sweeper.errors import UserError
+from sweeper.ids import AskerId, CoordinatorId, LedgerId, SweepId, WorkerId, system_random_hex
+from sweeper.ledger.database import Database, open_database
+from sweeper.ledger.embedded import ensure_server
+from sweeper.ledger.requests import register_asker, request_trials
+from sweeper.ledger.sweeps import find_sweep, ledger_id, open_sweep, settle_sweep
+from sweeper.model.progress import ProgressSink
+from sweeper.model.states import SweepState
+from sweeper.model.trial import AskerRecord, Grant, Holder, Json, NewTrial, Sweep, SweepSpec, Trial, WorkerRecord
+from sweeper.notices.signals import DEFAULT_SIGNALS, ParentGone, SignalNotices
+from sweeper.settings import CoordinatorSettings, Places, WorkerSettings
+from sweeper.trial.child_process import ChildStarter
+from sweeper.trial.host import LifeLock, boot_id, holder_is_dead
+from sweeper.trial.spawning import Spawner
+from sweeper.worker.background import ThreadBackground
+from sweeper.worker.driver import NoticeSource, SelectorDriver
+from sweeper.worker.parts import SweepFacts, WorkerParts
+from sweeper.worker.program import WorkerEnd, worker_program
+
+log = logging.getLogger("sweeper.wiring")
+
+WORKER_ROLE = "worker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backends:
+    """Ledger and store, both tried."""
+
+    database: Database
+    store: ObjectStore
+    places: Places
+    ledger_id: LedgerId
+
+    def close(self) -> None:
+        """Give the database's connections back."""
+        self.database.close()
+
+
+def connect(places: Places) -> Backends:
+    """Open ledger and store; the embedded server is started when no database is named.
+
+    Raises:
+        UserError: one message that says which of them failed, why, and the remedy. Nothing was written.
+    """
+    store = open_store(places.store_url)
+    probe(store)
+    url = places.database_url or ensure_server(places.home)
+    database = open_database(url)
+    return Backends(database=database, store=store, places=places, ledger_id=ledger_id(database))
+
+
+def begin_sweep(backends: Backends, spec: SweepSpec) -> Sweep:
+    """Write the sweep's row or match it, after the name was claimed in the store; running it again is resuming it.
+
+    The claim comes first: a name that belongs to another ledger is refused before any row exists.
+
+    Raises:
+        UserError: the name belongs to another ledger, or the sweep differs (task, direction, …).
+    """
+    database, store = backends.database, backends.store
+    known = find_sweep(database, spec.name)
+    owner = owner_of(store, spec.name)
+    if known is not None:
+        new_id = known.sweep_id
+    elif owner is not None and owner.ledger_id == backends.ledger_id:
+        new_id = owner.sweep_id  # claimed by a command that died, or one that is as far as we are
+    else:
+        new_id = SweepId(system_random_hex())
+    claim_name(store, name=spec.name, sweep_id=new_id, ledger_id=backends.ledger_id)
+    sweep = open_sweep(database, spec, new_id=new_id)
+    write_sweep_file(store, _sweep_mapping(sweep))
+    return sweep
+
+
+class Asking:
+    """A command's request: alive exactly as long as its lock file is held, so that a later one can tell it died."""
+
+    def __init__(self, record: AskerRecord, lock: LifeLock) -> None:
+        self.record = record
+        self._lock = lock
+
+    def close(self) -> None:
+        """Let go of the lock; what was asked for and is not final counts as no longer wanted."""
+        self._lock.close()
+
+
+def begin_asking(backends: Backends, sweep: Sweep) -> Asking:
+    """Register this command as one that asks for trials.
+
+    Raises:
+        UserError: the lock folder cannot be used.
+    """
+    asker_id = AskerId(system_random_hex())
+    lock = LifeLock.acquire(backends.places.home, WorkerId(asker_id))
+    record = AskerRecord(
+        asker_id=asker_id,
+        host=socket.gethostname(),
+        boot_id=boot_id(),
+        lock_path=str(lock.path),
+        lock_inode=lock.inode,
+        pid=os.getpid(),
+    )
+    register_asker(backends.database, sweep.sweep_id, record)
+    return Asking(record, lock)
+
+
+def ask_for(backends: Backends, sweep: Sweep, asking: Asking, trials: Sequence[NewTrial]) -> list[Trial]:
+    """Request trials, one answer per trial in order; known configs give their trial. The sweep is active again if any
+    of them is not final."""
+    found = request_trials(backends.database, sweep.sweep_id, asking.record.asker_id, trials)
+    settle_sweep(backends.database, sweep.sweep_id)
+    return found
+
+
+def start_workers(
+    spawner: Spawner, payload: Callable[[int], Json], *, role: str = WORKER_ROLE
+) -> Callable[[int], WorkerHandle]:
+    """Give what starts the worker in place `index`: role `worker`, its payload, and one descriptor, the parent pipe."""
+
+    def start(index: int) -> WorkerHandle:
+        read_end, write_end = os.pipe()
+        try:
+            process = spawner.spawn(role, payload(index), [read_end])
+        except BaseException:
+            os.close(write_end)
+            raise
+        finally:
+            os.close(read_end)
+        return PipedWorker(process, write_end)
+
+    return start
+
+
+def coordinate(
+    backends: Backends,
+    sweep: Sweep,
+    asking: Asking,
+    settings: CoordinatorSettings,
+    *,
+    start_workers: Callable[[int], WorkerHandle],
+    progress: ProgressSink,
+) -> CoordinatorEnd:
+    """Coordinate until everything this command asked for is final, or a signal comes. Call on the main thread.
+
+    Returns at once, with no worker started, when all of it is final already. The caller maps the end's kind to an
+    exit status: done (0, or 1 if any failed), evicted (75), failed_fast (1), workers_failed (1).
+
+    Raises:
+        UserError: the sweep's name was taken over by another ledger.
+    """
+    clock = SystemClock()
+    signals = SignalNotices()
+    driver = SelectorDriver(clock, [signals])
+    background = ThreadBackground(driver.wake, threads=1)
+    workers = LocalWorkers(start_workers, places=settings.workers)
+    here = boot_id()
+    parts = CoordinatorParts(
+        database=backends.database,
+        store=backends.store,
+        ledger_id=backends.ledger_id,
+        clock=clock,
+        background=background,
+        jitter=random.SystemRandom().random,
+        holder_is_dead=_holder_is_dead,
+        asker_is_dead=_asker_is_dead,
+        boot_id=here,
+        coordinator_id=CoordinatorId(system_random_hex()),
+        sweep=sweep,
+        asker=asking.record,
+        workers=workers,
+        sink=progress,
+        settings=settings,
+    )
+    try:
+        return driver.run(coordinator_program(parts))
+    finally:
+        workers.close()
+        background.close()
+        signals.close()
+        driver.close()
+
+
+def run_worker(
+    places: Places,
+    *,
+    sweep_name: str,
+    spawner: Spawner,
+    settings: WorkerSettings,
+    parent_fd: int | None = None,
+    gpu: str | None = None,
+    output_subdir: Callable[[Grant], str] | None = None,
+    signals: Sequence[signal.Signals] = DEFAULT_SIGNALS,
+) -> int:
+    """Live as a worker of one sweep, from the main thread of a process of its own; give its exit status.
+
+    Args:
+        places: ledger and store; opened here, after `spawner` (this worker's own warm parent) was forked.
+        sweep_name: the sweep, which must exist.
+        spawner: starts children in role `child`.
+        settings: see there.
+        parent_fd: read end of a pipe whose other end the starting process holds; None when started by hand.
+        gpu: the device of this worker's trials.
+        output_subdir: a trial's own directory below the sweep's; its number by default.
+        signals: what counts as an eviction notice.
+
+    Raises:
+        UserError: ledger, store or sweep cannot be used.
+    """
+    clock = SystemClock()
+    notices: list[NoticeSource] = [SignalNotices(signals)]
+    if parent_fd is not None:
+        notices.append(ParentGone(parent_fd))
+    driver = SelectorDriver(clock, notices)
+    background = ThreadBackground(driver.wake)
+    worker_id = WorkerId(system_random_hex())
+    lock = LifeLock.acquire(places.home, worker_id)
+    try:
+        database = open_database(places.database_url or ensure_server(places.home))
+        parts = WorkerParts(
+            database=database,
+            store=open_store(places.store_url),
+            clock=clock,
+            background=background,
+            start_child=ChildStarter(spawner, lock=lock).start,
+            random_hex=system_random_hex,
+            jitter=random.SystemRandom().random,
+            holder_is_dead=_holder_is_dead,
+            output_subdir=output_subdir or _by_number,
+            sweep=_facts(database, sweep_name),
+            record=_record(worker_id, lock, settings),
+            settings=replace(settings, gpu=gpu or settings.gpu),
+        )
+        end: WorkerEnd = driver.run(worker_program(parts))
+        database.close()
+    finally:
+        background.close()
+        driver.close()
+    lock.close()
+    return end.status
+
+
+def _facts(database: Database, name: str) -> SweepFacts:
+    sweep = find_sweep(database, name)
+    if sweep is None:
+        raise UserError(
+            f"There is no sweep named {name!r} in this ledger.",
+            remedy="Start the sweep's own command first, or name it with --sweep NAME.",
+        )
+    if sweep.state is SweepState.CANCELLED:
+        raise UserError(f"The sweep {name!r} is cancelled.", remedy=f"`sweeper retry {name}` takes it up again.")
+    return SweepFacts(
+        sweep_id=sweep.sweep_id,
+        name=sweep.name,
+        seed=sweep.seed,
+        sweep_dir=sweep.sweep_dir,
+        checkpoint_keep=sweep.checkpoint_keep,
+    )
+
+
+def _record(worker_id: WorkerId, lock: LifeLock, settings: WorkerSettings) -> WorkerRecord:
+    return WorkerRecord(
+        worker_id=worker_id,
+        host=socket.gethostname(),
+        boot_id=boot_id(),
+        lock_path=str(lock.path),
+        lock_inode=lock.inode,
+        pid=os.getpid(),
+        pool=settings.pool,
+    )
+
+
+def _holder_is_dead(holder: Holder) -> bool:
+    return holder_is_dead(Path(holder.lock_path), holder.lock_inode, holder.boot_id)
+
+
+def _asker_is_dead(asker: AskerRecord) -> bool:
+    return holder_is_dead(Path(asker.lock_path), asker.lock_inode, asker.boot_id)
+
+
+def _by_number(grant: Grant) -> str:
+    return str(grant.number)
+
+
+def _sweep_mapping(sweep: Sweep) -> Mapping[str, Json]:
+    """The copy of the row that the store keeps; no credentials, nothing that names code to run but the task's name."""
+    return {
+        "sweep_id": sweep.sweep_id,
+        "name": sweep.name,
+        "task": sweep.task,
+        "source_digest": sweep.source_digest,
+        "sweep_dir": sweep.sweep_dir,
+        "store_url": sweep.store_url,
+        "seed": sweep.seed,
+        "direction": sweep.direction,
+        "identity": dict(sweep.identity),
+        "created_at": sweep.created_at.isoformat(),
+        "retry": {
+            "max_crashes": sweep.retry.max_crashes,
+            "max_no_progress": sweep.retry.max_no_progress,
+            "backoff_s": sweep.retry.backoff_s,
+            "backoff_max_s": sweep.retry.backoff_max_s,
+        },
+        "checkpoint_keep": sweep.checkpoint_keep,
+    }

@@ -1,0 +1,146 @@
+"""One attempt, in a straight line: evidence, restore, child, ending, commit.
+
+Every way out is here: a lost lease stops at once and writes nothing more (FENCE); a store that does not let us read
+ends as `environment`, which is nobody's crash (FAIR); a notice before the child runs gives the trial back unharmed.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from sweeper.errors import LeaseLost, StoreDenied, StoreUnavailable
+from sweeper.ids import TrialId
+from sweeper.model.messages import Start
+from sweeper.model.states import AttemptOutcome
+from sweeper.model.trial import Grant
+from sweeper.model.waits import Child, Program, Wait
+from sweeper.worker.committing import commit_end, release
+from sweeper.worker.conversation import Conversation, Ending
+from sweeper.worker.ending import Verdict, judge
+from sweeper.worker.evidence import adopt_evidence
+from sweeper.worker.keeping import Interrupted, LeaseKeeper
+from sweeper.worker.restoring import Restored, restore_head
+from sweeper.worker.saving import Saving
+from sweeper.worker.state import WorkerState
+
+log = logging.getLogger("sweeper.worker")
+
+GONE_S = 30.0
+"""How long a killed child, or an upload from its memory, is waited for before its memory is left to the system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnd:
+    """What the worker's own life learns from an attempt."""
+
+    trial_id: TrialId
+    outcome: AttemptOutcome | None
+    """None when the lease was lost."""
+    sick: bool = False
+    """Ended so early that this machine may be to blame."""
+    store_away: bool = False
+    """The store must answer a probe before the next lease."""
+    reason: str = ""
+
+
+def attempt_program(worker: WorkerState, grant: Grant) -> Program[AttemptEnd]:
+    """Bring one granted trial as far as it will go here.
+
+    Raises:
+        GaveUp: the ledger did not answer before the drain's deadline; the lease is left to expire.
+    """
+    keeper = LeaseKeeper(worker, grant)
+    log.info("trial leased trial=%d fence=%d attempt=%d", grant.number, grant.lease.fence, grant.attempt)
+    try:
+        if (yield from adopt_evidence(worker, keeper, grant)):
+            return AttemptEnd(trial_id=grant.lease.trial_id, outcome=AttemptOutcome.COMPLETED)
+        restored = yield from restore_head(worker, keeper, grant)
+        return (yield from _train(worker, keeper, grant, restored))
+    except LeaseLost as error:
+        return _lost(grant, error)
+    except Interrupted:
+        verdict = Verdict(outcome=AttemptOutcome.EVICTED, reason=worker.drain.reason)
+    except (StoreUnavailable, StoreDenied) as error:
+        verdict = Verdict(outcome=AttemptOutcome.ENVIRONMENT, reason=f"store: {error}")
+    return (yield from _give_back(worker, grant, verdict, store_away=verdict.outcome is AttemptOutcome.ENVIRONMENT))
+
+
+def _train(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, restored: Restored | None) -> Program[AttemptEnd]:
+    try:
+        child = worker.parts.start_child(
+            start_message(worker, grant, restored), None if restored is None else restored.file.fileno()
+        )
+    finally:
+        if restored is not None:
+            restored.file.close()
+    saving = Saving(worker, grant, child, previous=None if restored is None else restored.ref)
+    try:
+        ending = yield from Conversation(worker, keeper, grant, child, saving).run()
+        # Also after its exit: loader workers outlive a killed child, and must not meet the next one on the GPU.
+        yield from _put_away(worker, child, saving)
+        return (yield from _settle(worker, keeper, grant, ending))
+    except LeaseLost as error:
+        yield from _put_away(worker, child, saving)
+        return _lost(grant, error)
+
+
+def start_message(worker: WorkerState, grant: Grant, restored: Restored | None) -> Start:
+    """Say what the child is to run."""
+    settings, sweep = worker.parts.settings, worker.parts.sweep
+    return Start(
+        number=grant.number,
+        config_hash=grant.config_hash,
+        overrides=list(grant.overrides),
+        sweep_dir=sweep.sweep_dir,
+        output_subdir=worker.parts.output_subdir(grant),
+        attempt=grant.attempt,
+        fence=grant.lease.fence,
+        seed=sweep.seed,
+        threads=grant.threads or settings.threads,
+        gpu=settings.gpu,
+        every_s=settings.checkpoint.every_s,
+        restore=None if restored is None else restored.as_mapping(),
+        first_seq=1,
+        search=settings.search,
+    )
+
+
+def _settle(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, ending: Ending) -> Program[AttemptEnd]:
+    verdict = judge(ending, draining=worker.drain.active, drain_reason=worker.drain.reason)
+    if verdict.state is not None:
+        has_reports = ending.reported or grant.attempt > 1
+        yield from commit_end(worker, keeper, grant, verdict, step=ending.step, has_reports=has_reports)
+    else:
+        yield from release(worker, grant, verdict, step=ending.step, child_started=ending.started)
+    return AttemptEnd(trial_id=grant.lease.trial_id, outcome=verdict.outcome, sick=verdict.sick, reason=verdict.reason)
+
+
+def _give_back(worker: WorkerState, grant: Grant, verdict: Verdict, *, store_away: bool) -> Program[AttemptEnd]:
+    """Release a trial whose child never started."""
+    try:
+        yield from release(worker, grant, verdict, step=None, child_started=False)
+    except LeaseLost as error:
+        return _lost(grant, error)
+    return AttemptEnd(
+        trial_id=grant.lease.trial_id, outcome=verdict.outcome, store_away=store_away, reason=verdict.reason
+    )
+
+
+def _put_away(worker: WorkerState, child: Child, saving: Saving) -> Program[None]:
+    """End the child's group and free its memory once nobody reads it any more."""
+    child.kill()
+    give_up_s = worker.now_s() + GONE_S
+    while child.exited is None or not all(future.done() for future in saving.futures):
+        if worker.now_s() >= min(give_up_s, worker.drain.deadline_s):
+            return
+        children = (child,) if child.exited is None else ()
+        yield from worker.pause(Wait(until_s=worker.now_s() + 1.0, children=children, futures=saving.futures))
+        child.receive()
+    child.close()
+
+
+def _lost(grant: Grant, error: LeaseLost) -> AttemptEnd:
+    level = logging.INFO if error.cancelled else logging.WARNING
+    log.log(level, "lease lost trial=%d fence=%d: %s", grant.number, grant.lease.fence, error)
+    return AttemptEnd(trial_id=grant.lease.trial_id, outcome=None, reason=str(error))

@@ -1,0 +1,225 @@
+"""One child's life as its worker sees it: listen, store, tell the ledger, and see to its end.
+
+Each turn does, in this order: read what the child said, move the save along, speak to the ledger if it answers, and
+look at what may end the child (a notice, blindness, a hang, a last message that is not followed by an exit).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from sweeper.errors import LedgerUnavailable
+from sweeper.model.messages import (
+    LAST_MESSAGES,
+    Failed,
+    Finished,
+    Invalid,
+    Refused,
+    Reported,
+    SaveFailed,
+    Sealed,
+    Started,
+    Stop,
+    Stopped,
+    ToWorker,
+)
+from sweeper.model.trial import Grant, Report
+from sweeper.model.waits import Child, ExitStatus, Program, Wait
+from sweeper.worker.keeping import LeaseKeeper
+from sweeper.worker.saving import Saving
+from sweeper.worker.state import WorkerState
+
+log = logging.getLogger("sweeper.worker")
+
+LastMessage = Refused | Finished | Invalid | Stopped | Failed
+
+REPORT_EVERY_S = 0.5
+"""Reports are written together this often; the first of a child at once."""
+REPORT_BATCH = 500
+LEAVING_S = 2.0
+"""Kept free before a deadline for giving the lease back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a child ended, before anything is made of it."""
+
+    last: LastMessage | None
+    status: ExitStatus | None
+    """None: it had to be left alive at a deadline (its group was killed)."""
+    killed_for: str | None
+    """Why the worker itself killed it, if it did."""
+    step: int
+    safe_points: int
+    started: bool
+    reported: bool
+    last_value: float | None
+    output_tail: str
+    unsent: tuple[Report, ...] = field(default=())
+
+
+class Conversation:
+    """Serves one child from its start to its exit."""
+
+    def __init__(self, worker: WorkerState, keeper: LeaseKeeper, grant: Grant, child: Child, saving: Saving) -> None:
+        self._worker = worker
+        self._keeper = keeper
+        self._grant = grant
+        self._child = child
+        self._saving = saving
+        self._reports: list[Report] = []
+        self._reports_due_s = float("-inf")
+        self._last: LastMessage | None = None
+        self._last_at_s = 0.0
+        self._started = False
+        self._reported = False
+        self._last_value: float | None = None
+        self._stop_sent = False
+        self._killed_for: str | None = None
+        self._safe_points = 0
+        self._alive_at_s = worker.now_s()
+
+    def run(self) -> Program[Ending]:
+        """Serve until the child is gone and what it left is in the ledger (or a deadline forbids to wait).
+
+        Raises:
+            LeaseLost: stop at once, write nothing more.
+        """
+        while True:
+            self._listen()
+            self._saving.advance(hopeless=isinstance(self._last, Finished | Invalid))
+            self._speak()
+            self._see_to_the_end()
+            if self._over():
+                return self._ending()
+            yield from self._worker.pause(self._wait())
+
+    def _wait(self) -> Wait:
+        times = [self._keeper.due_s, self._saving.wake_at_s, self._kill_at_s()]
+        if self._reports or self._saving.ready:
+            retry_at_s = self._worker.line.retry_at_s
+            times.append(retry_at_s if retry_at_s is not None else self._reports_due_s)
+        if self._worker.line.retry_at_s is not None and not self._stop_sent:
+            times.append(self._worker.now_s() + self._blind_left_s())
+        futures = self._saving.futures
+        # A child that has exited stays readable for ever; waiting on it would spin.
+        children = () if self._child.exited is not None else (self._child,)
+        return Wait(until_s=min(times), children=children, futures=futures)
+
+    def _listen(self) -> None:
+        for message in self._child.receive():
+            self._hear(message)
+        if self._child.safe_points != self._safe_points:
+            self._safe_points = self._child.safe_points
+            self._alive_at_s = self._worker.now_s()
+
+    def _hear(self, message: ToWorker) -> None:
+        match message:
+            case Started():
+                self._started = self._keeper.child_started = True
+                self._alive_at_s = self._worker.now_s()
+            case Reported():
+                self._reported = True
+                self._last_value = message.value
+                self._reports.append(
+                    Report(step=message.step, at_step=message.at_step, value=message.value, metrics=message.metrics)
+                )
+            case Sealed():
+                self._saving.begin(message)
+            case SaveFailed():
+                log.warning("save not taken trial=%d seq=%d: %s", self._grant.number, message.seq, message.detail)
+            case _ if isinstance(message, LAST_MESSAGES) and self._last is None:
+                self._last = message
+                self._last_at_s = self._worker.now_s()
+            case _:
+                log.warning("unexpected message trial=%d: %s", self._grant.number, type(message).__name__)
+
+    def _speak(self) -> None:
+        worker = self._worker
+        now_s = worker.now_s()
+        if not worker.line.open(now_s):
+            return
+        try:
+            if self._saving.ready:
+                self._saving.commit()
+                self._keeper.beaten()
+            if self._reports and (now_s >= self._reports_due_s or self._last is not None):
+                self._write_reports(now_s)
+            self._keeper.beat(step=self._child.step)
+        except LedgerUnavailable as error:
+            worker.line.refused(now_s, error)
+
+    def _write_reports(self, now_s: float) -> None:
+        while self._reports:
+            batch = self._reports[:REPORT_BATCH]
+            self._keeper.report(batch)
+            del self._reports[: len(batch)]
+        self._reports_due_s = now_s + REPORT_EVERY_S
+
+    def _see_to_the_end(self) -> None:
+        now_s = self._worker.now_s()
+        if self._last is None and not self._stop_sent:
+            if self._worker.drain.active:
+                self._ask_to_stop(self._worker.drain.reason, self._worker.drain.deadline_s - now_s)
+            elif self._blind_left_s() <= 0:
+                self._ask_to_stop("the ledger has not answered for too long", None)
+        if now_s >= self._kill_at_s() and self._killed_for is None and self._child.exited is None:
+            self._killed_for = self._why_kill()
+            log.warning("child is killed trial=%d: %s", self._grant.number, self._killed_for)
+            self._child.kill()
+
+    def _ask_to_stop(self, reason: str, left_s: float | None) -> None:
+        save = left_s is None or self._saving.slowest_s * 1.5 + LEAVING_S < left_s
+        self._child.send(Stop(kind="evicted", reason=reason, save=save, seconds_left=left_s))
+        self._stop_sent = True
+
+    def _kill_at_s(self) -> float:
+        """When patience with this child ends; infinity in normal life, and once it was killed."""
+        if self._killed_for is not None or self._child.exited is not None:
+            return float("inf")
+        settings, drain = self._worker.parts.settings, self._worker.drain
+        times = [float("inf")]
+        if self._last is not None:
+            times.append(self._last_at_s + settings.exit_grace_s)
+        if drain.active:
+            times.append(drain.deadline_s - LEAVING_S)
+            if not self._child.stateful:
+                times.append(drain.began_s + settings.idle_grace_s)
+        if settings.hang_s is not None and self._safe_points > 0 and self._last is None:
+            times.append(self._alive_at_s + settings.hang_s)
+        return min(times)
+
+    def _why_kill(self) -> str:
+        if self._last is not None:
+            return "it did not leave after its last message"
+        if self._worker.drain.active:
+            return self._worker.drain.reason
+        return f"hang: no safe point for {self._worker.parts.settings.hang_s:g} s"
+
+    def _blind_left_s(self) -> float:
+        worker = self._worker
+        return worker.parts.settings.lease.blind_s - worker.line.blind_for_s(worker.now_s())
+
+    def _over(self) -> bool:
+        if self._worker.now_s() >= self._worker.drain.deadline_s:
+            return True
+        return self._child.exited is not None and not self._saving.busy and not self._reports
+
+    def _ending(self) -> Ending:
+        child = self._child
+        return Ending(
+            last=self._last,
+            status=child.exited,
+            killed_for=self._killed_for,
+            step=max(child.step, self._last_step()),
+            safe_points=child.safe_points,
+            started=self._started,
+            reported=self._reported,
+            last_value=self._last_value,
+            output_tail=child.output_tail(),
+            unsent=tuple(self._reports),
+        )
+
+    def _last_step(self) -> int:
+        return 0 if self._last is None or isinstance(self._last, Refused) else self._last.step
