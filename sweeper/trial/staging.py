@@ -71,7 +71,8 @@ class Restored:
         if not 0 <= restore.layout_offset <= end <= size_bytes:
             raise CheckpointCorrupt(f"the layout ends at {end}, the restore file at {size_bytes}")
         self.step = restore.step
-        self._map = mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_READ)
+        # Copy-on-write: torch refuses to look at memory that it could not write.
+        self._map = mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_COPY)
         try:
             self.layout = Layout.from_bytes(self._map[restore.layout_offset : end])
         except ValueError as error:
