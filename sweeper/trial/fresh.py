@@ -22,7 +22,7 @@ from sweeper.errors import UserError
 from sweeper.model.trial import Json
 from sweeper.model.waits import ExitStatus
 from sweeper.trial.kernel import die_with_parent, kill_group, open_pidfd
-from sweeper.trial.spawning import Role, SpawnFailed, perform
+from sweeper.trial.spawning import HIDDEN_VARIABLES, Role, SpawnFailed, perform
 
 ROLE_VARIABLE: Final = "SWEEPER_ROLE"
 """JSON: the role's name, the payload's descriptor, the role's descriptors, the parent to die with (or null)."""
@@ -60,7 +60,12 @@ class FreshParent:
     """
 
     def __init__(
-        self, command: Sequence[str], roles: Mapping[str, Role], *, cwd: Path | None = None, without: Sequence[str] = ()
+        self,
+        command: Sequence[str],
+        roles: Mapping[str, Role],
+        *,
+        cwd: Path | None = None,
+        without: Sequence[str] = HIDDEN_VARIABLES,
     ) -> None:
         """Remember what to start.
 

@@ -13,12 +13,15 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn, Protocol
+from typing import Final, NoReturn, Protocol
 
 from sweeper.errors import SweeperError
 from sweeper.model.trial import Json
 from sweeper.model.waits import ExitStatus
 from sweeper.trial.kernel import flush_c_output
+
+HIDDEN_VARIABLES: Final = ("SWEEPER_DATABASE_URL", "SWEEPER_STORE_URL")
+"""What a child's environment must be free of: user code, and what it starts, has no business with our credentials."""
 
 
 class ForkUnsafe(SweeperError):
