@@ -189,7 +189,7 @@ def dtype_named(name: object) -> Any:
         CheckpointCorrupt: there is none.
     """
     torch = importlib.import_module("torch")
-    dtype = vars(torch).get(name)
+    dtype = vars(torch).get(str(name))
     if not isinstance(dtype, torch.dtype):
         raise CheckpointCorrupt(f"{name!r} is no dtype of torch {torch.__version__}")
     return dtype

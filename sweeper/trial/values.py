@@ -12,6 +12,7 @@ the order of a dictionary is part of its value.
 from __future__ import annotations
 
 import base64
+import importlib
 import mmap
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -223,7 +224,7 @@ class Decoder:
     def _pairs(self, body: Any, depth: int) -> list[tuple[Any, Any]]:
         return [(self._value(key, depth), self._value(item, depth)) for key, item in body]
 
-    def _untag(self, tag: str, body: Any, depth: int) -> Any:  # noqa: PLR0911  one line per tag
+    def _untag(self, tag: str, body: Any, depth: int) -> Any:
         match tag:
             case "$tensor":
                 return self._reader.tensor(body)
@@ -274,11 +275,11 @@ def _untag_leaf(tag: str, body: Any) -> Any:
         case "$bytearray":
             return bytearray(base64.b64decode(body, validate=True))
         case "$size":
-            return torch_if_loaded().Size(body)
+            return importlib.import_module("torch").Size(body)
         case "$dtype":
             return dtype_named(body)
         case "$device":
-            return torch_if_loaded().device(body)
+            return importlib.import_module("torch").device(body)
         case _:
             return from_tagged({tag: body})
 
