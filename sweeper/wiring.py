@@ -28,7 +28,7 @@ from sweeper.model.states import SweepState
 from sweeper.model.trial import AskerRecord, Grant, Holder, Json, NewTrial, Sweep, SweepSpec, Trial, WorkerRecord
 from sweeper.notices.signals import DEFAULT_SIGNALS, ParentGone, SignalNotices
 from sweeper.settings import CoordinatorSettings, Places, WorkerSettings
-from sweeper.trial.child_process import ChildStarter
+from sweeper.trial.child_starter import ChildStarter
 from sweeper.trial.host import LifeLock, boot_id, holder_is_dead
 from sweeper.trial.spawning import Spawner
 from sweeper.worker.background import ThreadBackground
@@ -205,6 +205,7 @@ def run_worker(
     sweep_name: str,
     spawner: Spawner,
     settings: WorkerSettings,
+    fallback: Spawner | None = None,
     parent_fd: int | None = None,
     gpu: str | None = None,
     output_subdir: Callable[[Grant], str] | None = None,
@@ -216,6 +217,7 @@ def run_worker(
         places: ledger and store; opened here, after `spawner` (this worker's own warm parent) was forked.
         sweep_name: the sweep, which must exist.
         spawner: starts children in role `child`.
+        fallback: starts them as fresh interpreters once forking proved impossible; None when `spawner` does already.
         settings: see there.
         parent_fd: read end of a pipe whose other end the starting process holds; None when started by hand.
         gpu: the device of this worker's trials.
@@ -240,7 +242,7 @@ def run_worker(
             store=open_store(places.store_url),
             clock=clock,
             background=background,
-            start_child=ChildStarter(spawner, lock=lock).start,
+            start_child=ChildStarter(spawner, fallback=fallback, clock=clock, lock_fd=lock.fileno()).start,
             random_hex=system_random_hex,
             jitter=random.SystemRandom().random,
             holder_is_dead=_holder_is_dead,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from sweeper.checkpoint.collect import delete_checkpoints
 from sweeper.checkpoint.outcomes import write_outcome
 from sweeper.checkpoint.ownership import owner_of, write_highwater
 from sweeper.coordinator.parts import CoordinatorParts
@@ -12,6 +13,8 @@ from sweeper.errors import ObjectExists, StoreDenied, StoreUnavailable, UserErro
 from sweeper.ledger.checkpoints import collectable_checkpoints, forget_checkpoints
 from sweeper.ledger.reads import trials
 from sweeper.ledger.results import OutcomeGap, outcome_gaps, record_outcome_object
+from sweeper.model.outcome import Outcome
+from sweeper.model.tagged import to_tagged
 from sweeper.model.waits import Future
 
 log = logging.getLogger("sweeper.coordinator")
@@ -51,7 +54,7 @@ class Chores:
         gaps = outcome_gaps(parts.database, parts.sweep.sweep_id, limit=REPAIR_LIMIT)
 
         def work() -> Finish:
-            written = [(gap, *write_outcome(parts.store, gap.outcome)) for gap in gaps]
+            written = [(gap, *write_outcome(parts.store, outcome_of(gap))) for gap in gaps]
 
             def finish() -> None:
                 for gap, key, digest in written:
@@ -93,10 +96,8 @@ class Chores:
         )
 
         def work() -> Finish:
-            for ref in refs:
-                folder = ref.manifest_key.rpartition("/")[0] + "/"
-                parts.store.delete(sorted(parts.store.list(folder)))
-            return lambda: forget_checkpoints(parts.database, refs)
+            gone = delete_checkpoints(parts.store, refs, sweep_id=parts.sweep.sweep_id)
+            return lambda: forget_checkpoints(parts.database, gone)
 
         self._begin("collect", work)
 
@@ -124,8 +125,23 @@ class Chores:
         self._future = self._parts.background.submit(work)
 
 
+def outcome_of(gap: OutcomeGap) -> Outcome:
+    """Build the outcome object that the last attempt of a final trial did not leave."""
+    return Outcome(
+        sweep_id=gap.sweep_id,
+        config_hash=gap.config_hash,
+        number=gap.number,
+        lineage=gap.lineage,
+        fence=gap.fence,
+        lease_id=gap.lease_id,
+        state=gap.state,
+        reason=gap.reason,
+        value=gap.value,
+        step=gap.step,
+        params=gap.params,
+        reports=tuple((r.step, r.at_step, to_tagged(r.value), to_tagged(dict(r.metrics))) for r in gap.reports),
+    )
+
+
 def _nothing() -> None:
     return None
-
-
-__all__ = ["Chores", "OutcomeGap"]

@@ -93,6 +93,8 @@ class Conversation:
             self._see_to_the_end()
             if self._over():
                 return self._ending()
+            if self._listen():  # what came while we looked whether the child is gone
+                continue
             yield from self._worker.pause(self._wait())
 
     def _wait(self) -> Wait:
@@ -107,12 +109,14 @@ class Conversation:
         children = () if self._child.exited is not None else (self._child,)
         return Wait(until_s=min(times), children=children, futures=futures)
 
-    def _listen(self) -> None:
-        for message in self._child.receive():
+    def _listen(self) -> bool:
+        messages = self._child.receive()
+        for message in messages:
             self._hear(message)
         if self._child.safe_points != self._safe_points:
             self._safe_points = self._child.safe_points
             self._alive_at_s = self._worker.now_s()
+        return bool(messages)
 
     def _hear(self, message: ToWorker) -> None:
         match message:

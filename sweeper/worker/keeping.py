@@ -55,7 +55,13 @@ class LeaseKeeper:
 
     def report(self, reports: Sequence[Report]) -> None:
         """Write reports, which renews the lease as well. Errors as in `renew`."""
-        record_reports(self._worker.parts.database, self._grant.lease, reports, lease_s=self._settings.lease_s)
+        record_reports(
+            self._worker.parts.database,
+            self._grant.lease,
+            reports,
+            lease_s=self._settings.lease_s,
+            heartbeat_s=self._settings.heartbeat_s,
+        )
         self.beaten()
 
     def beat(self, *, step: int | None = None) -> None:

@@ -101,12 +101,12 @@ def restore_head(worker: WorkerState, keeper: LeaseKeeper, grant: Grant) -> Prog
         file = RestoreFile()
         try:
             layout, facts = yield from _read(worker, keeper, grant, head, file)
-        except CheckpointCorrupt as error:
-            file.close()
-            head = yield from _previous(worker, keeper, grant, head, str(error))
         except ObjectMissing as error:
             file.close()
             head = yield from _refind(worker, keeper, grant, head, str(error))
+        except CheckpointCorrupt as error:
+            file.close()
+            head = yield from _previous(worker, keeper, grant, head, str(error))
         except BaseException:
             file.close()
             raise
@@ -160,12 +160,14 @@ def _refind(
         )
 
     found = yield from keeper.attend(parts.background.submit(look))
+    previous = yield from _previous(worker, keeper, grant, ref, evidence)
     if found is None or found.manifest_key == ref.manifest_key:
-        return (yield from _previous(worker, keeper, grant, ref, evidence))
-    log.warning("checkpoint is missing, adopting step %d trial=%d: %s", found.step, grant.number, evidence)
-    adopted = found
-    yield from worker.insist(lambda: adopt_checkpoint(parts.database, grant.lease, adopted))
-    return adopted
+        return previous
+    if previous is not None and found.step <= previous.step:
+        return previous
+    log.warning("checkpoint adopted from the store trial=%d step=%d", grant.number, found.step)
+    yield from worker.insist(lambda: adopt_checkpoint(parts.database, grant.lease, found))
+    return found
 
 
 def _anonymous_file() -> int:

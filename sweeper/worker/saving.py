@@ -11,7 +11,7 @@ import logging
 from sweeper.checkpoint.keys import attempt_prefix
 from sweeper.checkpoint.outcomes import write_config
 from sweeper.checkpoint.writer import write_checkpoint
-from sweeper.errors import LedgerUnavailable, StoreDenied, StoreUnavailable
+from sweeper.errors import LedgerUnavailable, ObjectExists, StoreDenied, StoreUnavailable
 from sweeper.ledger.checkpoints import commit_checkpoint, retire_checkpoints
 from sweeper.model.messages import Saved, Sealed
 from sweeper.model.staging import Layout, SaveFacts
@@ -91,7 +91,7 @@ class Saving:
             else:
                 log.warning("upload failed, trying again trial=%d: %s", self._grant.number, error)
                 self._retry_at_s = self._worker.now_s() + self._backoff.next_s()
-        except (StoreDenied, ValueError) as error:
+        except (StoreDenied, ObjectExists, ValueError) as error:
             self._give_up(str(error))
 
     def commit(self) -> None:
