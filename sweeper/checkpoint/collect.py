@@ -17,14 +17,14 @@ def delete_checkpoints(store: ObjectStore, refs: Iterable[CheckpointRef], *, swe
     The manifest goes first, so that what a kill leaves behind is never taken for a checkpoint.
 
     Raises:
-        ValueError: a checkpoint is not retired, or not of this sweep; nothing of it was deleted.
+        ValueError: a checkpoint is live, or not of this sweep; nothing of it was deleted.
         StoreUnavailable, StoreDenied: some may be gone; repeat the call.
     """
     done = []
     for ref in refs:
         named = parse_manifest_key(ref.manifest_key)
-        if named is None or named.sweep_id != sweep_id or ref.state is not CheckpointState.RETIRED:
-            raise ValueError(f"{ref.manifest_key!r:.160} ({ref.state}) is not a retired checkpoint of this sweep")
+        if named is None or named.sweep_id != sweep_id or ref.state is CheckpointState.LIVE:
+            raise ValueError(f"{ref.manifest_key!r:.160} ({ref.state}) may not be deleted")
         folder = ref.manifest_key.removesuffix("manifest.json")
         store.delete([ref.manifest_key])
         store.delete(store.list(folder))

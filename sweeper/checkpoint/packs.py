@@ -38,7 +38,7 @@ def cut_blocks(layout: Layout) -> list[Span]:
         end = entry.offset + entry.size_bytes
     if layout.buffer_bytes and (not starts or starts[0] > 0):
         starts[:1] = [0]
-    return list(zip(starts, [*starts[1:], layout.buffer_bytes], strict=True))
+    return list(zip(starts, [*starts[1:], layout.buffer_bytes][: len(starts)], strict=True))
 
 
 def group_packs(blocks: list[Span]) -> list[list[Span]]:

@@ -1,7 +1,7 @@
 """From the bytes of a manifest to a checked `Manifest`, or `CheckpointCorrupt`; nothing else can come out.
 
 Manifests come from a store that others may write to. Sizes and counts are capped before anything is allocated by them;
-every range must lie inside what it is a range of; every key inside the sweep's prefix. No value of a manifest names code.
+every range must lie inside what it is a range of; every key inside the sweep's prefix. No value in it names code.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def read_checkpoint(
     The manifest must have the row's hash and be of this trial; each pack must have its length; each block its digest.
 
     Args:
-        into: called once with the buffer's length in bytes, after the manifest and the packs' lengths were checked; gives
-            writable memory of at least that length.
+        into: called once with the buffer's length in bytes, when the manifest and the packs' lengths have been
+            checked; gives writable memory of at least that length.
 
     Raises:
         CheckpointMissing: an object is gone (a `CheckpointCorrupt`).

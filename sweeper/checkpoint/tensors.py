@@ -13,7 +13,7 @@ _NUMPY_CODE = re.compile(r"[<>=|][a-zA-Z](?P<bytes>[0-9]{0,6})(?:\[[a-zA-Z0-9]+\
 
 
 def item_bytes(dtype: str) -> int:
-    """Give bytes of one element by the dtype's name, torch's (`bfloat16`) or NumPy's (`<f8`); at least 1 if it tells none.
+    """Give bytes of one element by the dtype's name, torch's (`bfloat16`) or NumPy's (`<f8`); 1 if it tells none.
 
     Raises:
         CheckpointCorrupt: not the name of a dtype.
