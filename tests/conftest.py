@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
+from faults.postgres_servers import QUICK_NOT_DURABLE, with_database
 
 from sweeper.ledger.database import Database
 from sweeper.ledger.embedded import ensure_server, stop_server
 from sweeper.ledger.schema import upgrade
-
-QUICK_NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-
-
-def with_database(url: str, name: str) -> str:
-    """The same server's URL for another database."""
-    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +40,11 @@ def ledger_template(postgres_server: str) -> str:
 @pytest.fixture
 def ledger_url(postgres_server: str, ledger_template: str) -> Iterator[str]:
     """URL of a new database that has our tables and no rows of any sweep; dropped afterwards."""
-    yield from _database(postgres_server, template=ledger_template)
+    for url in _database(postgres_server, template=ledger_template):
+        with psycopg.connect(url, autocommit=True) as session:
+            # a ledger of its own, not the template's twin
+            session.execute("UPDATE sweeper.ledger SET ledger_id = md5(random()::text)")
+        yield url
 
 
 @pytest.fixture
