@@ -1,0 +1,106 @@
+"""The statement by which a worker is given a trial, and the grant that it answers with."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from sweeper.ids import ConfigHash, LeaseId, SweepId, TrialId, TrialNumber
+from sweeper.ledger.guards import EXTENDED, NOW
+from sweeper.ledger.pulse import TOUCHED
+from sweeper.ledger.rows import head_of
+from sweeper.ledger.statement import statement
+from sweeper.model.trial import Grant, Lease
+
+_OPEN: Final = """
+(SELECT true FROM sweeper.sweeps s, sweeper.ledger l
+ WHERE s.sweep_id = :sweep_id AND s.state <> 'cancelled' AND l.min_code <= :code
+   AND NOT EXISTS (SELECT FROM sweeper.attempts a WHERE a.lease_id = :lease_id))"""
+
+_ELSEWHERE: Final = f"""
+(SELECT true FROM sweeper.workers w
+ WHERE w.sweep_id = :sweep_id AND w.host <> :host AND w.retired_at IS NULL
+   AND w.seen_at > {NOW} - make_interval(secs => :lease_s) LIMIT 1)"""
+
+# Scalar subqueries, which the planner leaves alone; an EXISTS it may turn from a walk along the index into a sort.
+_ELIGIBLE: Final = f"""
+t.sweep_id = :sweep_id AND t.state = 'pending' AND {_OPEN}
+AND (t.available_at IS NULL OR t.available_at <= {NOW})
+AND (SELECT true FROM sweeper.requests r WHERE r.trial_id = t.trial_id LIMIT 1)
+AND (t.crash_host IS DISTINCT FROM :host OR t.crashed_at <= {NOW} - make_interval(secs => :lease_s)
+     OR {_ELSEWHERE} IS NULL)"""
+
+
+def _first(condition: str, order: str) -> str:
+    return f"""(
+        SELECT t.trial_id FROM sweeper.trials t WHERE {_ELIGIBLE} AND {condition}
+        ORDER BY {order} LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+    )"""
+
+
+_GRANT: Final = "t.trial_id, t.fence, t.sweep_id, t.number, t.config_hash, t.lineage, t.head_id, t.attempts, t.crashes"
+
+LEASE: Final = statement(f"""
+WITH chosen AS MATERIALIZED (
+    SELECT c.trial_id FROM (
+        {_first("t.priority > 0", "t.priority DESC, t.number")}
+        UNION ALL {_first("t.priority = 0 AND t.number >= :number_floor", "t.number")}
+        UNION ALL {_first("t.priority <= 0", "t.priority DESC, t.number")}
+    ) c LIMIT 1
+), granted AS (
+    UPDATE sweeper.trials t
+    SET state = 'running', fence = t.fence + 1, lease_id = :lease_id, worker_id = :worker_id, {EXTENDED},
+        child_started = false, saved_seq = 0, attempts = t.attempts + 1, step = coalesce(t.head_step, 0),
+        available_at = NULL
+    FROM chosen c
+    WHERE t.trial_id = c.trial_id AND t.state = 'pending'
+    RETURNING {_GRANT}, t.step
+), opened AS (
+    INSERT INTO sweeper.attempts
+        (lease_id, trial_id, fence, lineage, worker_id, host, pool, threads, started_at, first_step)
+    SELECT :lease_id, g.trial_id, g.fence, g.lineage, :worker_id, :host, :pool, :threads, {NOW}, g.step FROM granted g
+), superseded AS (
+    DELETE FROM sweeper.reports r USING granted g
+    WHERE r.trial_id = g.trial_id AND (g.head_id IS NULL OR r.at_step > g.step)
+), seen AS (
+    UPDATE sweeper.workers w SET seen_at = {NOW}
+    WHERE w.worker_id = :worker_id
+      AND {NOW} - w.seen_at NOT BETWEEN interval '0' AND make_interval(secs => least(5, :heartbeat_s / 2))
+), {TOUCHED}, mine AS (
+    SELECT {_GRANT} FROM granted t
+    UNION ALL
+    SELECT {_GRANT} FROM sweeper.trials t WHERE t.state = 'running' AND t.lease_id = :lease_id
+)
+SELECT m.trial_id, m.fence, m.sweep_id, m.number, m.config_hash, m.lineage, m.attempts, m.crashes,
+       c.config_text, c.overrides, l.condition,
+       h.fence AS head_fence, h.seq AS head_seq, h.step AS head_step, h.manifest_key, h.manifest_hash, h.size_bytes,
+       h.state AS head_state, :lease_id AS lease_id,
+       (SELECT a.threads FROM sweeper.attempts a
+        WHERE a.trial_id = m.trial_id AND a.lineage = m.lineage AND a.fence < m.fence
+        ORDER BY a.fence LIMIT 1) AS threads
+FROM mine m
+JOIN sweeper.configs c ON c.trial_id = m.trial_id AND c.lineage = m.lineage
+CROSS JOIN sweeper.ledger l
+LEFT JOIN sweeper.checkpoints h ON h.checkpoint_id = m.head_id
+""")
+"""Lock the chosen trial, grant it, open its attempt. The branches of the choice are tried in order until one gives a
+row; the floor lets the usual one start past the index entries of trials that are gone. The last one is the fallback."""
+
+
+def grant_of(row: sa.Row[Any]) -> Grant:
+    """Read a row of `LEASE`."""
+    return Grant(
+        lease=Lease(trial_id=TrialId(row.trial_id), fence=row.fence, lease_id=LeaseId(row.lease_id)),
+        sweep_id=SweepId(row.sweep_id),
+        number=TrialNumber(row.number),
+        config_hash=ConfigHash(row.config_hash),
+        lineage=row.lineage,
+        config_text=row.config_text,
+        overrides=tuple(row.overrides),
+        head=head_of(row),
+        attempt=row.attempts,
+        crashes=row.crashes,
+        threads=row.threads,
+        look_for_evidence=row.fence > 1 or row.condition != "normal",
+    )

@@ -1,0 +1,125 @@
+"""What people order by hand: run a trial again, or no more of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from sweeper.ids import SweepId
+from sweeper.ledger.database import Statements
+from sweeper.ledger.endings import UNLEASED, closed
+from sweeper.ledger.guards import NOW
+from sweeper.ledger.reads import trials_with_ids
+from sweeper.ledger.statement import statement
+from sweeper.model.trial import Trial
+
+_NAMED: Final = """
+t.trial_id IN (SELECT n.trial_id FROM sweeper.numbers n WHERE n.sweep_id = :sweep_id AND n.number = ANY (:numbers))"""
+
+# Rows are locked in the order of their ids, so that two commands cannot lock each other out.
+_RETRY = statement(f"""
+WITH target AS MATERIALIZED (
+    SELECT t.trial_id FROM sweeper.trials t
+    WHERE t.sweep_id = :sweep_id AND (
+        t.state IN ('failed', 'cancelled') AND (:numbers IS NULL OR {_NAMED})
+        OR t.state IN ('completed', 'pruned') AND :from_zero AND {_NAMED})
+    ORDER BY t.trial_id
+    FOR NO KEY UPDATE
+), retried AS (
+    UPDATE sweeper.trials t
+    SET state = 'pending', available_at = NULL, crashes = 0, no_progress = 0, crash_host = NULL, crashed_at = NULL,
+        result = NULL, reason = NULL, outcome_key = NULL, outcome_hash = NULL, outcome_stored = false,
+        finished_at = NULL, version = t.version + 1,
+        lineage = t.lineage + :from_zero::int,
+        head_id = CASE WHEN NOT :from_zero THEN t.head_id END,
+        head_step = CASE WHEN NOT :from_zero THEN t.head_step END,
+        step = CASE WHEN :from_zero THEN 0 ELSE coalesce(t.head_step, 0) END
+    FROM target g
+    WHERE t.trial_id = g.trial_id
+    RETURNING t.trial_id, t.lineage
+), copied AS (
+    INSERT INTO sweeper.configs (trial_id, lineage, config_text, overrides, params)
+    SELECT r.trial_id, r.lineage, c.config_text, c.overrides, c.params
+    FROM retried r JOIN sweeper.configs c ON c.trial_id = r.trial_id AND c.lineage = r.lineage - 1
+    WHERE :from_zero
+), voided AS (
+    DELETE FROM sweeper.reports p USING retried r WHERE p.trial_id = r.trial_id AND :from_zero
+), retired AS (
+    UPDATE sweeper.checkpoints c SET state = 'retired', retired_at = {NOW}
+    FROM retried r
+    WHERE c.trial_id = r.trial_id AND c.state = 'live' AND :from_zero
+), revived AS (
+    UPDATE sweeper.sweeps s SET state = 'active'
+    WHERE s.sweep_id = :sweep_id AND s.state <> 'active' AND EXISTS (SELECT FROM retried)
+), standing AS (
+    INSERT INTO sweeper.askers (asker_id, sweep_id, standing, host, boot_id, lock_path, lock_inode, pid, seen_at)
+    SELECT :sweep_id, :sweep_id, true, '', '', '', '', 0, {NOW} WHERE EXISTS (SELECT FROM retried)
+    ON CONFLICT (asker_id) DO NOTHING
+), asked AS (
+    INSERT INTO sweeper.requests (trial_id, asker_id, sweep_id)
+    SELECT r.trial_id, :sweep_id, :sweep_id FROM retried r
+    ON CONFLICT (trial_id, asker_id) DO NOTHING
+)
+SELECT r.trial_id FROM retried r
+""")
+
+_CANCELLED: Final = f"""
+target AS MATERIALIZED (
+    SELECT t.trial_id, t.lease_id FROM sweeper.trials t
+    WHERE t.sweep_id = :sweep_id AND t.state IN ('pending', 'running', 'paused')
+      AND (:numbers IS NULL OR {_NAMED})
+    ORDER BY t.trial_id
+    FOR NO KEY UPDATE
+), cancelled AS (
+    UPDATE sweeper.trials t
+    SET state = 'cancelled', reason = :reason, available_at = NULL, finished_at = {NOW}, version = t.version + 1,
+        {UNLEASED}
+    FROM target g
+    WHERE t.trial_id = g.trial_id
+    RETURNING t.trial_id, g.lease_id, t.state, t.step
+), {closed(ending="cancelled", outcome="'cancelled'", last_step="NULL")}"""
+
+_CANCEL_TRIALS = statement(f"WITH {_CANCELLED} SELECT c.trial_id FROM cancelled c")
+
+_CANCEL_SWEEP = statement(f"""
+WITH {_CANCELLED}, ended AS (
+    UPDATE sweeper.sweeps s SET state = 'cancelled'
+    WHERE s.sweep_id = :sweep_id AND (SELECT count(*) FROM cancelled) >= 0
+)
+SELECT c.trial_id FROM cancelled c
+""")
+
+
+def retry_trials(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | None, *, from_zero: bool) -> list[Trial]:
+    """Make failed and cancelled trials pending again, with fresh counters; give those that changed.
+
+    Without `from_zero` a trial keeps its head and goes on from there. With it the history is cut: the lineage rises,
+    checkpoints and reports are void, and *named* trials may also be completed or pruned ones. `numbers` may be
+    aliases; None means every failed and cancelled trial.
+
+    The trials are asked for by the sweep's *standing* asker, whose id is the sweep's and which never dies, so that
+    any worker takes them. A cancelled or finished sweep becomes active again.
+    """
+    parameters = {"now": db.now, "sweep_id": sweep_id, "numbers": _list(numbers), "from_zero": from_zero}
+    return trials_with_ids(db, [row.trial_id for row in db.run(_RETRY, parameters)])
+
+
+def cancel_trials(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | None) -> list[Trial]:
+    """Cancel trials that are pending, running or paused (all of them for None); give those that changed.
+
+    A holder learns it at its next heartbeat: `LeaseLost` with `cancelled`.
+    """
+    return trials_with_ids(db, [row.trial_id for row in db.run(_CANCEL_TRIALS, _cancel(db, sweep_id, numbers))])
+
+
+def cancel_sweep(db: Statements, sweep_id: SweepId) -> list[Trial]:
+    """Cancel the sweep: nothing of it is leased any more, and its unfinished trials (given back) are cancelled."""
+    return trials_with_ids(db, [row.trial_id for row in db.run(_CANCEL_SWEEP, _cancel(db, sweep_id, None))])
+
+
+def _cancel(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | None) -> dict[str, object]:
+    return {"now": db.now, "sweep_id": sweep_id, "numbers": _list(numbers), "reason": "cancelled by command"}
+
+
+def _list(numbers: Sequence[int] | None) -> list[int] | None:
+    return None if numbers is None else list(numbers)

@@ -1,0 +1,220 @@
+"""Reports, results, and outcome objects: what a trial's values are (ONCE, TRUTH)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sweeper.ids import ConfigHash, LeaseId, SweepId, TrialId, TrialNumber
+from sweeper.ledger.database import Statements
+from sweeper.ledger.endings import UNLEASED, closed
+from sweeper.ledger.guards import EXTENDED, HELD, NOW, held, receipt, refusal, replayed
+from sweeper.ledger.pulse import TOUCHED, heartbeat_of
+from sweeper.ledger.reads import reports_of
+from sweeper.ledger.statement import statement
+from sweeper.ledger.storable import storable
+from sweeper.model.states import AttemptOutcome, TrialState
+from sweeper.model.tagged import to_tagged
+from sweeper.model.trial import Json, Lease, Report
+
+RESULTS: Final = frozenset(
+    {
+        (TrialState.COMPLETED, AttemptOutcome.COMPLETED),
+        (TrialState.PRUNED, AttemptOutcome.PRUNED),
+        (TrialState.FAILED, AttemptOutcome.INVALID),
+        (TrialState.FAILED, AttemptOutcome.CRASHED),
+    }
+)
+"""The final states that a holder may commit, and how its attempt then ended."""
+
+MAX_REPORTS: Final = 1000
+"""Reports per statement; more are written in several."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeGap:
+    """A final trial whose outcome object is not in the store: all that `Outcome` and its prefix are built from.
+
+    `fence` and `lease_id` are those of the trial's last attempt, under whose prefix the object belongs.
+    """
+
+    trial_id: TrialId
+    sweep_id: SweepId
+    config_hash: ConfigHash
+    number: TrialNumber
+    lineage: int
+    fence: int
+    lease_id: LeaseId
+    state: TrialState
+    reason: str
+    value: Json
+    step: int
+    params: Mapping[str, Json]
+    reports: tuple[Report, ...]
+
+
+_RECORD_REPORTS = statement(f"""
+WITH renewed AS (
+    UPDATE sweeper.trials t SET {EXTENDED}, step = greatest(t.step, :step)
+    WHERE {HELD}
+    RETURNING t.trial_id, t.fence
+), recorded AS (
+    INSERT INTO sweeper.reports AS old (trial_id, step, at_step, value, metrics, fence, reported_at)
+    SELECT h.trial_id, r.step, r.at_step, r.value, CAST(r.metrics AS json), h.fence, {NOW}
+    FROM renewed h, unnest(:steps, :at_steps, :values, :metrics) AS r (step, at_step, value, metrics)
+    ON CONFLICT (trial_id, step) DO UPDATE
+    SET at_step = excluded.at_step, value = excluded.value, metrics = excluded.metrics, fence = excluded.fence,
+        reported_at = excluded.reported_at
+    WHERE old.fence < excluded.fence
+), {TOUCHED}
+SELECT h.trial_id FROM renewed h
+""")
+
+_COMMIT_RESULT = statement(f"""
+WITH ended AS (
+    UPDATE sweeper.trials t
+    SET state = :state, result = :result, reason = :reason, outcome_key = :outcome_key, outcome_hash = :outcome_hash,
+        outcome_stored = :outcome_stored, step = coalesce(:last_step, t.step), finished_at = {NOW},
+        crashes = t.crashes + (:outcome = 'crashed')::int, version = t.version + 1, {UNLEASED}
+    WHERE {HELD}
+    RETURNING :lease_id AS lease_id, t.state, t.step
+), {
+    closed(
+        ending="ended",
+        outcome=":outcome",
+        last_step=":last_step",
+        extra=", error = :error, exit_code = :exit_code, adopted_from = :adopted_from",
+    )
+}
+SELECT e.state FROM ended e
+""")
+
+_OUTCOME_GAPS = statement("""
+SELECT t.trial_id, t.sweep_id, t.config_hash, t.number, t.lineage, t.state, t.reason, t.result, t.step, c.params,
+       a.fence, a.lease_id, a.reason AS attempt_reason
+FROM sweeper.trials t
+JOIN sweeper.configs c ON c.trial_id = t.trial_id AND c.lineage = t.lineage
+CROSS JOIN LATERAL (
+    SELECT b.fence, b.lease_id, b.reason FROM sweeper.attempts b
+    WHERE b.trial_id = t.trial_id AND b.lineage = t.lineage
+    ORDER BY b.fence DESC, b.started_at DESC LIMIT 1
+) a
+WHERE t.sweep_id = :sweep_id AND t.state IN ('completed', 'pruned', 'failed', 'cancelled') AND NOT t.outcome_stored
+ORDER BY t.number LIMIT :limit
+""")
+
+_RECORD_OUTCOME_OBJECT = statement("""
+UPDATE sweeper.trials t
+SET outcome_key = :outcome_key, outcome_hash = :outcome_hash, outcome_stored = true
+WHERE t.trial_id = :trial_id AND t.lineage = :lineage AND NOT t.outcome_stored
+  AND t.state IN ('completed', 'pruned', 'failed', 'cancelled')
+""")
+
+
+def record_reports(
+    db: Statements, lease: Lease, reports: Sequence[Report], *, lease_s: float, heartbeat_s: float | None = None
+) -> None:
+    """Write intermediate values, and renew the lease. A fence's first value of a step stays; a higher one replaces it.
+
+    Unlike a bare heartbeat it waits for the disk: nobody would repeat a report that a failing server forgot.
+
+    Raises:
+        LeaseLost: the lease has ended; none of the reports is in the ledger.
+    """
+    first: dict[int, Report] = {}
+    for report in reports:
+        first.setdefault(report.step, report)
+    kept = list(first.values())
+    for start in range(0, max(len(kept), 1), MAX_REPORTS):
+        batch = kept[start : start + MAX_REPORTS]
+        parameters = {
+            "now": db.now,
+            **held(lease),
+            "lease_s": lease_s,
+            "heartbeat_s": heartbeat_of(lease_s, heartbeat_s),
+            "step": max((report.at_step for report in batch), default=0),
+            "steps": [report.step for report in batch],
+            "at_steps": [report.at_step for report in batch],
+            "values": [float(report.value) for report in batch],
+            "metrics": [json.dumps(to_tagged(report.metrics)) for report in batch],
+        }
+        if not db.run(_RECORD_REPORTS, parameters):
+            raise refusal(lease, receipt(db, lease))
+
+
+def commit_result(
+    db: Statements,
+    lease: Lease,
+    *,
+    state: TrialState,
+    outcome: AttemptOutcome,
+    result: Json,
+    reason: str,
+    error: str | None = None,
+    outcome_key: str | None,
+    outcome_hash: str | None,
+    outcome_stored: bool,
+    exit_code: int | None = None,
+    last_step: int | None = None,
+    adopted_from: str | None = None,
+) -> None:
+    """End the trial: completed, pruned, or failed (invalid, crashed), with its one result.
+
+    Args:
+        result: tagged JSON; kept for completed and pruned trials.
+        outcome_key: where the outcome object lies, with its hash; both None when none was written.
+        outcome_stored: whether it is in the store; otherwise whoever reconciles writes it (`outcome_gaps`).
+        adopted_from: key of the earlier outcome that this holder found in the store and makes its own.
+
+    Raises:
+        LeaseLost: the lease has ended otherwise. A replay of the same ending succeeds.
+    """
+    if (state, outcome) not in RESULTS:
+        raise ValueError(f"a trial cannot end as {state} by an attempt that ended as {outcome}")
+    parameters = {
+        "now": db.now,
+        **held(lease),
+        "state": state.value,
+        "outcome": outcome.value,
+        "result": result if state is not TrialState.FAILED else None,
+        "reason": storable(reason),
+        "error": storable(error),
+        "outcome_key": outcome_key,
+        "outcome_hash": outcome_hash,
+        "outcome_stored": outcome_stored,
+        "exit_code": exit_code,
+        "last_step": last_step,
+        "adopted_from": adopted_from,
+    }
+    if not db.run(_COMMIT_RESULT, parameters):
+        replayed(db, lease, outcome)
+
+
+def outcome_gaps(db: Statements, sweep_id: SweepId, *, limit: int) -> list[OutcomeGap]:
+    """Final trials that ran and whose outcome object is not stored, lowest numbers first."""
+    return [
+        OutcomeGap(
+            trial_id=TrialId(row.trial_id),
+            sweep_id=SweepId(row.sweep_id),
+            config_hash=ConfigHash(row.config_hash),
+            number=TrialNumber(row.number),
+            lineage=row.lineage,
+            fence=row.fence,
+            lease_id=LeaseId(row.lease_id),
+            state=TrialState(row.state),
+            reason=row.reason or row.attempt_reason or row.state,
+            value=row.result,
+            step=row.step,
+            params=row.params,
+            reports=tuple(reports_of(db, TrialId(row.trial_id))),
+        )
+        for row in db.run(_OUTCOME_GAPS, {"sweep_id": sweep_id, "limit": limit})
+    ]
+
+
+def record_outcome_object(db: Statements, trial_id: TrialId, lineage: int, *, key: str, hash_: str) -> None:
+    """Name the outcome object written after the row. Changes nothing if one was stored or the history was cut."""
+    parameters = {"trial_id": trial_id, "lineage": lineage, "outcome_key": key, "outcome_hash": hash_}
+    db.run(_RECORD_OUTCOME_OBJECT, parameters)
