@@ -1,8 +1,8 @@
 """Random state: snapshots of everything that draws, and putting them back.
 
 A snapshot holds Python's generator, NumPy's global one if `numpy.random` is imported, torch's CPU generator, that of
-each CUDA device in use, and any further generators it is given. Snapshots are cheap (tens of microseconds), since one is
-taken at every loop's start whether or not a save follows.
+each CUDA device in use, and any further generators it is given. Snapshots are cheap (tens of microseconds), since one
+is taken at every loop's start whether or not a save follows.
 """
 
 from __future__ import annotations

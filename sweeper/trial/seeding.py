@@ -1,7 +1,7 @@
 """Seeds before user code: Python, NumPy and torch from (sweep seed, config hash), also when imported only later.
 
-Importing torch or NumPy here would cost every trial that does not need them; so what is not imported yet is seeded at the
-end of its import, by a finder in front of `sys.meta_path` that steps aside afterwards.
+Importing torch or NumPy here would cost every trial that does not need them; so what is not imported yet is seeded at
+the end of its import, by a finder in front of `sys.meta_path` that steps aside afterwards.
 """
 
 from __future__ import annotations

@@ -1,0 +1,198 @@
+"""What the script registered with `resume`: modules, optimizers, schedulers, generators, anything with state_dict.
+
+Loading first compares everything with the live objects and touches nothing until all of it fits; then it goes in the
+order model, schedulers, optimizers, the rest. It happens twice in a resume (once at `resume`, once when the
+loop is back at its place), each time from private, writable copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from sweeper.errors import StateMismatch, UserError
+from sweeper.trial.modules import check_module, is_module, load_module, module_state, named_parameters
+from sweeper.trial.optimizers import (
+    check_optimizer,
+    group_names,
+    is_optimizer,
+    is_scheduler,
+    load_optimizer,
+    optimizer_state,
+)
+from sweeper.trial.rng import is_generator
+from sweeper.trial.values import Decoder
+
+_ORDER: Final = ("module", "scheduler", "optimizer", "object")
+
+
+class Registered:
+    """The registered objects of one trial, by the names they were registered under."""
+
+    def __init__(self, objects: Mapping[str, object]) -> None:
+        given = {name: value for name, value in objects.items() if value is not None}
+        self.generators: dict[str, Any] = {name: value for name, value in given.items() if is_generator(value)}
+        """Registered random generators; part of every random-state snapshot."""
+        self._objects: dict[str, Any] = {name: value for name, value in given.items() if name not in self.generators}
+        self._kinds = {name: _kind(name, value) for name, value in self._objects.items()}
+        self._stepped = False
+        for name in self._of_kind("optimizer"):
+            group_names(self._objects[name], self._parameter_names(), name)
+
+    def watch_steps(self) -> None:
+        """Notice from now on when a registered optimizer takes a step."""
+
+        def stepped(*_: object) -> None:
+            self._stepped = True
+
+        for name in self._of_kind("optimizer"):
+            self._objects[name].register_step_post_hook(stepped)
+
+    def body_begins(self) -> None:
+        """A new body starts: no optimizer has stepped in it."""
+        self._stepped = False
+
+    def gradients_pending(self) -> bool:
+        """Whether the last body left gradients that no registered optimizer has used: accumulation is under way."""
+        if self._stepped or "optimizer" not in self._kinds.values():
+            return False
+        return bool(self._gradient_names())
+
+    def save(self) -> dict[str, Any]:
+        """Give everything's state, tensors still shared with the live objects.
+
+        Raises:
+            UserError: an optimizer has a parameter that no registered module owns.
+        """
+        names = self._parameter_names()
+        return {
+            "objects": {
+                name: {"kind": kind, "class": _class_name(self._objects[name]), "state": self._state(name, names)}
+                for name, kind in self._kinds.items()
+            },
+            "generators": sorted(self.generators),
+            "gradients": self._gradient_names(),
+        }
+
+    def load(self, decoder: Decoder, *path: str) -> None:
+        """Load everything from the copies of a decoder.
+
+        Raises:
+            StateMismatch: saved and live state do not fit together; nothing was touched.
+        """
+        saved = decoder.value(*path)
+        self._check_names(saved)
+        names = self._parameter_names()
+        for name in self._in_order():
+            self._check(name, saved["objects"][name], names)
+        for name in self._in_order():
+            self._load(name, saved["objects"][name]["state"], names)
+        self._put_back_gradients(set(saved["gradients"]))
+
+    def _state(self, name: str, names: Mapping[int, str]) -> Any:
+        value = self._objects[name]
+        match self._kinds[name]:
+            case "module":
+                return module_state(value, name)
+            case "optimizer":
+                return optimizer_state(value, names, name)
+            case _:
+                return value.state_dict()
+
+    def _check_names(self, saved: Mapping[str, Any]) -> None:
+        before = {*saved["objects"], *saved["generators"]}
+        now = {*self._objects, *self.generators}
+        if before != now:
+            raise StateMismatch(
+                f"the checkpoint holds {_sorted(before)}, but sweeper.resume(...) was given {_sorted(now)}"
+            )
+
+    def _check(self, name: str, saved: Mapping[str, Any], names: Mapping[int, str]) -> None:
+        value, kind = self._objects[name], self._kinds[name]
+        if saved["kind"] != kind or (kind != "module" and saved["class"] != _class_name(value)):
+            raise StateMismatch(f"the checkpoint does not fit {name}: it was {saved['class']}, is {_class_name(value)}")
+        match kind:
+            case "module":
+                check_module(value, saved["state"], name)
+            case "optimizer":
+                check_optimizer(value, names, saved["state"], name)
+            case _:
+                _check_object(saved["state"], value.state_dict(), name, strict=kind == "scheduler")
+
+    def _load(self, name: str, state: Any, names: Mapping[int, str]) -> None:
+        value = self._objects[name]
+        match self._kinds[name]:
+            case "module":
+                load_module(value, state, name)
+            case "optimizer":
+                load_optimizer(value, names, state, name)
+            case _:
+                value.load_state_dict(state)
+
+    def _put_back_gradients(self, with_gradient: set[str]) -> None:
+        """Which parameters have a gradient is state: an optimizer skips None but not zero.
+
+        Their values are not: at a save point an optimizer has used them and the next body clears them.
+        """
+        for key, parameter in self._named_parameters():
+            if key not in with_gradient:
+                parameter.grad = None
+            elif parameter.grad is None:
+                parameter.grad = parameter.detach().new_zeros(parameter.shape)
+            else:
+                parameter.grad.detach().zero_()
+
+    def _gradient_names(self) -> list[str]:
+        return [key for key, parameter in self._named_parameters() if parameter.grad is not None]
+
+    def _named_parameters(self) -> Iterable[tuple[str, Any]]:
+        for name in self._of_kind("module"):
+            for key, parameter in named_parameters(self._objects[name]):
+                yield f"{name}.{key}", parameter
+
+    def _parameter_names(self) -> dict[int, str]:
+        names: dict[int, str] = {}
+        for key, parameter in self._named_parameters():
+            names.setdefault(id(parameter), key)
+        return names
+
+    def _of_kind(self, kind: str) -> list[str]:
+        return [name for name, its in self._kinds.items() if its == kind]
+
+    def _in_order(self) -> list[str]:
+        return [name for kind in _ORDER for name in self._of_kind(kind)]
+
+
+def _kind(name: str, value: object) -> str:
+    recognised: tuple[tuple[str, Callable[[object], bool]], ...] = (
+        ("module", is_module), ("optimizer", is_optimizer), ("scheduler", is_scheduler),
+    )  # fmt: skip
+    for kind, fits in recognised:
+        if fits(value):
+            return kind
+    if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
+        return "object"
+    raise UserError(
+        f"sweeper.resume({name}=...) was given a {_class_name(value)}, which has no state_dict and load_state_dict",
+        remedy="register objects that have both, or random generators; keep plain values in run.state",
+    )
+
+
+def _check_object(saved: Any, live: Any, name: str, *, strict: bool) -> None:
+    """A scheduler has the same keys always; of others it is only known that empty means disabled."""
+    if not (isinstance(saved, Mapping) and isinstance(live, Mapping)):
+        return
+    if bool(saved) != bool(live):
+        was, now = ("enabled", "disabled") if saved else ("disabled", "enabled")
+        raise StateMismatch(f"the checkpoint does not fit {name}: its state was {was} when saved and is {now} now")
+    if strict and saved.keys() != live.keys():
+        difference = _sorted({str(key) for key in saved.keys() ^ live.keys()})
+        raise StateMismatch(f"the checkpoint does not fit {name}: only one side has {difference}")
+
+
+def _sorted(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def _class_name(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
