@@ -160,21 +160,28 @@ def open_database(
     Raises:
         UserError: unreachable, wrong password, unknown database, TLS demanded in vain, older or newer tables.
     """
+    database = Database(url, application_name, now)
+    try:
+        _prepare(database, patience_s)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _prepare(database: Database, patience_s: float) -> None:
     from sweeper.ledger.schema import prepare_schema  # schema needs Database
 
-    database = Database(url, application_name, now)
     clock, pause = SystemClock(), threading.Event()
     deadline_s = clock.monotonic_s() + patience_s
     while True:
         try:
-            prepare_schema(database)
+            return prepare_schema(database)
         except LedgerUnavailable as error:
             cause = error.__cause__
             if connections.asked_for_password(cause) or clock.monotonic_s() > deadline_s:
                 raise _cannot_use(database, error) from cause
             pause.wait(0.2)
-        else:
-            return database
 
 
 def _cannot_use(database: Database, error: LedgerUnavailable) -> UserError:
