@@ -101,6 +101,7 @@ def run_child(
     if start.gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = start.gpu
     control = ControlPage(control_fd)
+    os.close(control_fd)
     session = Session(
         start,
         channel=channel,

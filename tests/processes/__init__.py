@@ -1,0 +1,1 @@
+"""Real processes, real signals: the warm parent, fresh interpreters, and children."""
