@@ -15,6 +15,7 @@ from sweeper.ledger.reads import trials
 from sweeper.ledger.results import OutcomeGap, outcome_gaps, record_outcome_object
 from sweeper.model.outcome import Outcome
 from sweeper.model.tagged import to_tagged
+from sweeper.model.trial import Json
 from sweeper.model.waits import Future
 
 log = logging.getLogger("sweeper.coordinator")
@@ -68,8 +69,8 @@ class Chores:
         """See whether this ledger still owns the sweep's name, and write how far it is."""
         parts = self._parts
         rows = trials(parts.database, parts.sweep.sweep_id)
-        mark = {
-            "ledger_id": parts.ledger_id,
+        mark: dict[str, Json] = {
+            "ledger_id": str(parts.ledger_id),
             "next_number": max((row.number for row in rows), default=-1) + 1,
             "finals": sum(row.state.final for row in rows),
             "grants": sum(row.fence for row in rows),

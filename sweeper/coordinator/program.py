@@ -16,8 +16,8 @@ from sweeper.coordinator.parts import CoordinatorParts
 from sweeper.coordinator.telling import Teller
 from sweeper.errors import LedgerUnavailable, UserError
 from sweeper.ledger.leases import expire_dead_holder, expire_leases, running_holders
-from sweeper.ledger.reads import progress, trials
-from sweeper.ledger.requests import list_askers, requested_counts, retire_asker, touch_asker
+from sweeper.ledger.reads import progress, requested_counts, trials
+from sweeper.ledger.requests import list_askers, retire_asker, touch_asker
 from sweeper.ledger.results import outcome_gaps
 from sweeper.ledger.sweeps import acquire_coordinator, release_coordinator, renew_coordinator, settle_sweep
 from sweeper.model.plan import (

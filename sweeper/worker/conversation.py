@@ -190,7 +190,7 @@ class Conversation:
             times.append(drain.deadline_s - LEAVING_S)
             if not self._child.stateful:
                 times.append(drain.began_s + settings.idle_grace_s)
-        if settings.hang_s is not None and self._safe_points > 0 and self._last is None:
+        if settings.hang_s is not None and self._last is None and (self._child.stateful or self._safe_points):
             times.append(self._alive_at_s + settings.hang_s)
         return min(times)
 
