@@ -15,7 +15,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import sqlalchemy as sa
-from faults.postgres_servers import by_loopback
+from faults.postgres_servers import by_loopback, server_port
+from psycopg.conninfo import conninfo_to_dict
 
 from sweeper.errors import LedgerUnavailable
 from sweeper.ledger.database import Database, open_database
@@ -28,15 +29,15 @@ def pooled_url(fresh_database: str) -> Iterator[str]:
     """The fresh database by way of pgbouncer in transaction mode with a pool of five."""
     if PGBOUNCER is None:
         pytest.skip("pgbouncer is not installed (Debian package pgbouncer; `make setup` installs it)")
-    with psycopg.connect(fresh_database) as known:
-        info = known.info
+    server = conninfo_to_dict(fresh_database)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="pgbouncer-") as name:
         config = Path(name) / "pgbouncer.ini"
         config.write_text(
-            f"[databases]\n{info.dbname} = host=127.0.0.1 port={info.port} user={info.user} password={info.password}\n"
+            f"[databases]\n{server['dbname']} = host=127.0.0.1 port={server_port(fresh_database)} "
+            f"user={server['user']} password={server['password']}\n"
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
             "pool_mode = transaction\ndefault_pool_size = 5\nmax_client_conn = 200\nquery_wait_timeout = 20\n"
         )
