@@ -1,0 +1,171 @@
+"""One command's launch calls: jobs in, trials through the ledger, Hydra's results out, in order."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from hydra.core.utils import JobReturn, configure_log, setup_globals
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+
+from sweeper.cli.progress import open_progress
+from sweeper.coordinator.program import CoordinatorEnd
+from sweeper.engines.local import WorkerHandle
+from sweeper.errors import UserError
+from sweeper.hydra.answering import INTERRUPTED, answering, leave
+from sweeper.hydra.compose import TemplateLoader
+from sweeper.hydra.directories import pin_sweep_dir
+from sweeper.hydra.jobs import Job, check_directories, check_secrets, compose_jobs, distinct
+from sweeper.hydra.naming import Task
+from sweeper.hydra.results import job_return
+from sweeper.hydra.settings import LauncherSettings
+from sweeper.hydra.telling import FailureLog
+from sweeper.ids import ConfigHash
+from sweeper.ledger.reads import trials as read_trials
+from sweeper.ledger.sweeps import find_sweep
+from sweeper.model.trial import Json, Sweep, SweepSpec, Trial
+from sweeper.trial.spawning import Spawner
+from sweeper.trial.warm_parent import WarmParent
+from sweeper.wiring import Backends, ask_for, begin_asking, begin_sweep, coordinate, start_workers
+
+log = logging.getLogger("sweeper.launcher")
+_AGAIN = "run the same command again to go on from there"
+
+
+class Launch:
+    """A command that is set up: called once for each batch of jobs its sweeper makes."""
+
+    def __init__(
+        self,
+        *,
+        loader: TemplateLoader,
+        config: DictConfig,
+        settings: LauncherSettings,
+        task: Task,
+        name: str,
+        default_named: bool,
+        backends: Backends,
+        warm: WarmParent | None,
+    ) -> None:
+        self._loader = loader
+        self._config = config
+        self._settings = settings
+        self._task = task
+        self._name = name
+        self._default_named = default_named
+        self._backends = backends
+        self._spawner: Spawner | None = warm
+        for held in (backends, warm):
+            if held is not None:
+                weakref.finalize(self, held.close)
+
+    def __call__(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
+        """Run the jobs; one result per job, in order.
+
+        Raises:
+            SystemExit: 2 for bad input, before any row; 75 when the command was told to leave.
+            JobCompositionError: a job cannot be composed (Hydra prints it).
+        """
+        with answering():
+            try:
+                return self._launch(job_overrides, initial_job_idx)
+            except KeyboardInterrupt:
+                leave(f"interrupted; {_AGAIN}", INTERRUPTED)
+
+    def _launch(self, job_overrides: Sequence[Sequence[str]], first_index: int) -> list[JobReturn]:
+        setup_globals()
+        hydra = self._config.hydra
+        configure_log(hydra.hydra_logging, hydra.verbose)
+        jobs = compose_jobs(self._loader, self._config, job_overrides, first_index, self._settings.identity)
+        check_secrets(jobs, self._settings.places)
+        wanted = distinct(jobs)
+        known = find_sweep(self._backends.database, self._name)
+        sweep_dir = Path(known.sweep_dir if known else str(hydra.sweep.dir))
+        check_directories(wanted, sweep_dir, lambda: self._existing(known))
+        sweep = begin_sweep(self._backends, self._spec(sweep_dir))
+        sweep_dir = Path(sweep.sweep_dir)
+        pin_sweep_dir(self._config, sweep_dir)
+        sweep_dir.mkdir(parents=True, exist_ok=True)
+        log.info("sweep %r: %s", sweep.name, _summary(jobs, wanted))
+        trials, end = self._run(sweep, wanted)
+        if end.kind == "evicted":
+            leave(f"sweep {sweep.name!r} was interrupted ({end.reason}): {_counts(end)}; {_AGAIN}", INTERRUPTED)
+        if end.kind == "workers_failed":
+            leave(f"sweep {sweep.name!r} stopped: {end.reason}; {_counts(end)}; {_AGAIN}", 1)
+        return [job_return(job, trials[job.config_hash], sweep_dir) for job in jobs]
+
+    def _run(self, sweep: Sweep, wanted: Sequence[Job]) -> tuple[Mapping[ConfigHash, Trial], CoordinatorEnd]:
+        """Ask for the trials, coordinate until they are final or the command has to leave, and read them again."""
+        backends = self._backends
+        with contextlib.closing(begin_asking(backends, sweep)) as asking:
+            asked = ask_for(backends, sweep, asking, [job.new_trial for job in wanted])
+            numbers = [trial.number for trial in asked]
+            sink = FailureLog(
+                open_progress(),
+                lambda number: next(iter(read_trials(backends.database, sweep.sweep_id, [number])), None),
+            )
+            try:
+                if all(trial.state.final for trial in asked):
+                    sink.note(f"all {len(asked)} trials of sweep {sweep.name!r} are done already: nothing to train")
+                end = coordinate(
+                    backends,
+                    sweep,
+                    asking,
+                    self._settings.coordinator,
+                    start_workers=self._start_worker(sweep),
+                    progress=sink,
+                )
+            finally:
+                sink.close()
+            found = read_trials(backends.database, sweep.sweep_id, numbers)
+        return {trial.config_hash: trial for trial in found}, end
+
+    def _start_worker(self, sweep: Sweep) -> Callable[[int], WorkerHandle]:
+        gpus = self._settings.gpus
+
+        def payload(index: int) -> Json:
+            return {"sweep": sweep.name, "gpu": gpus[index % len(gpus)] if gpus else None}
+
+        if self._spawner is None:
+            raise UserError("a coordinator without local workers was asked to start one")
+        return start_workers(self._spawner, payload)
+
+    def _spec(self, sweep_dir: Path) -> SweepSpec:
+        settings, identity = self._settings, self._settings.identity
+        return SweepSpec(
+            name=self._name,
+            task=self._task.name,
+            source_digest=self._task.source_digest,
+            sweep_dir=str(sweep_dir),
+            store_url=self._backends.store.url,
+            seed=settings.seed,
+            identity={
+                "ignore": list(identity.ignore),
+                "version": identity.version,
+                "unstable_resolvers": list(identity.unstable_resolvers),
+                "allow_missing": identity.allow_missing,
+            },
+            retry=settings.retry,
+            checkpoint_keep=settings.worker.checkpoint.keep,
+            default_named=self._default_named,
+        )
+
+    def _existing(self, sweep: Sweep | None) -> Iterator[tuple[Trial, DictConfig]]:
+        """The sweep's trials with their configs; one that cannot be composed any more claims no directory."""
+        for trial in read_trials(self._backends.database, sweep.sweep_id) if sweep else ():
+            with contextlib.suppress(HydraException):
+                yield trial, self._loader.compose(self._config, trial.overrides, position=trial.number)
+
+
+def _summary(jobs: Sequence[Job], wanted: Sequence[Job]) -> str:
+    merged = len(jobs) - len(wanted)
+    same = f", {merged} of them merged because their configs are the same" if merged else ""
+    return f"{len(jobs)} jobs{same}"
+
+
+def _counts(end: CoordinatorEnd) -> str:
+    return ", ".join(f"{count} {state.value}" for state, count in end.counts.items() if count) or "nothing was trained"

@@ -1,0 +1,97 @@
+"""What a launch returns: Hydra's own `JobReturn` objects, rebuilt from the ledger.
+
+Nothing is unpickled: a result is tagged JSON, a failure is `TrialFailed` with the user's traceback as text.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import cast
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.utils import JobReturn, JobRuntime, JobStatus
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from sweeper.errors import TrialFailed
+from sweeper.hydra.directories import literal, trial_subdir
+from sweeper.hydra.jobs import Job
+from sweeper.model.states import TrialState
+from sweeper.model.tagged import from_tagged
+from sweeper.model.trial import Trial
+
+
+def job_return(job: Job, trial: Trial, sweep_dir: Path) -> JobReturn:
+    """Give the result of one requested job from the trial that stands for it.
+
+    Args:
+        job: the job as it was asked for; its config is changed on the way.
+        trial: the trial; one that is not final was left out by `fail_fast`.
+        sweep_dir: the sweep's pinned directory.
+    """
+    config = job.config
+    output_dir = sweep_dir / trial_subdir(config, trial.number)
+    with read_write(config.hydra), open_dict(config.hydra):
+        config.hydra.sweep.dir = literal(str(sweep_dir))
+        config.hydra.runtime.output_dir = literal(str(output_dir))
+    result = JobReturn(
+        overrides=list(job.overrides),
+        cfg=task_config(config),
+        hydra_cfg=_hydra_config(config),
+        working_dir=str(output_dir),
+        task_name=JobRuntime.instance().get("name"),
+    )
+    if not output_dir.is_dir():
+        _recreate(output_dir, result, trial)
+    match trial.state:
+        case TrialState.COMPLETED:
+            result.status, result.return_value = JobStatus.COMPLETED, from_tagged(trial.result)
+        case TrialState.PRUNED:
+            value = from_tagged(trial.result) if trial.result is not None else trial.last_value
+            result.status, result.return_value = JobStatus.COMPLETED, value
+        case TrialState.FAILED | TrialState.CANCELLED:
+            text = trial.error or "no error text was recorded"
+            message = f"trial {trial.number} {trial.state.value} ({trial.config_hash[:12]}, {job.label}):\n{text}"
+            result.status, result.return_value = JobStatus.FAILED, TrialFailed(message)
+        case _:
+            message = f"trial {trial.number} ({job.label}) was not run: fail_fast stopped the sweep before it"
+            result.status, result.return_value = JobStatus.FAILED, TrialFailed(message)
+    return result
+
+
+def task_config(config: DictConfig) -> DictConfig:
+    """Give a copy of a composed config as the task sees it, without the `hydra` node."""
+    node = config.__dict__["_content"]["hydra"]
+    with read_write(config), open_dict(config):
+        del config["hydra"]
+        try:
+            return copy.deepcopy(config)
+        finally:
+            config.__dict__["_content"]["hydra"] = node
+
+
+def _hydra_config(config: DictConfig) -> DictConfig:
+    before = HydraConfig.instance().cfg
+    try:
+        HydraConfig.instance().set_config(config)
+        made = copy.deepcopy(HydraConfig.instance().cfg)
+    finally:
+        HydraConfig.instance().cfg = before
+    return cast(DictConfig, made)
+
+
+def _recreate(output_dir: Path, result: JobReturn, trial: Trial) -> None:
+    """Bring back what people look for in a finished trial's directory, after somebody removed it."""
+    hydra_cfg = result.hydra_cfg
+    if hydra_cfg is None or result.cfg is None:
+        return
+    output_dir.mkdir(parents=True, exist_ok=True)
+    if hydra_cfg.hydra.output_subdir is not None:
+        folder = output_dir / hydra_cfg.hydra.output_subdir
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.yaml").write_text(OmegaConf.to_yaml(result.cfg), encoding="utf-8")
+        (folder / "hydra.yaml").write_text(OmegaConf.to_yaml(hydra_cfg), encoding="utf-8")
+        overrides = OmegaConf.to_yaml(OmegaConf.create(list(result.overrides or ())))
+        (folder / "overrides.yaml").write_text(overrides, encoding="utf-8")
+    log = output_dir / f"{hydra_cfg.hydra.job.name}.log"
+    log.write_text(f"trial {trial.number} {trial.state.value}; its directory was gone and was made again\n")
