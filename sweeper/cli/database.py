@@ -10,9 +10,10 @@ from sweeper.cli.opening import ledger_url
 from sweeper.cli.output import console, say_json
 from sweeper.cli.sheets import facts_table
 from sweeper.errors import UserError
-from sweeper.ledger.database import Database, redact
+from sweeper.ledger.database import Database
 from sweeper.ledger.embedded import server_status, stop_server
 from sweeper.ledger.schema import schema_version, upgrade
+from sweeper.ledger.urls import redact
 from sweeper.settings import resolve_places
 
 app = typer.Typer(help="The ledger's server and schema.", no_args_is_help=True, rich_markup_mode=None)

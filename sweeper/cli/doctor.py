@@ -17,9 +17,10 @@ from rich.text import Text
 from sweeper.checkpoint.store import open_store, probe
 from sweeper.cli.output import console, say_json
 from sweeper.errors import SweeperError
-from sweeper.ledger.database import open_database, redact
+from sweeper.ledger.database import open_database
 from sweeper.ledger.embedded import ensure_server
 from sweeper.ledger.schema import schema_version
+from sweeper.ledger.urls import redact
 from sweeper.settings import Places, resolve_places
 
 

@@ -100,6 +100,8 @@ def transition_text(event: Transition) -> str:
             return f"{subject} running, attempt {event.attempt}{resumed}"
         case TrialState.COMPLETED:
             return f"{subject} completed{step}: {value_text(event.value)}"
+        case TrialState.PENDING if event.outcome is None:
+            return f"{subject} interrupted{step}, pending again"
         case _:
             how = f": attempt {event.attempt} {event.outcome.value}{step}" if event.outcome else ""
             return f"{subject} {event.state.value}{how}{f', {event.reason}' if event.reason else ''}"

@@ -25,7 +25,7 @@ def value_text(value: Json) -> str:
     if isinstance(value, list):
         return f"[{_joined(value)}]"
     if not isinstance(value, dict):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, default=repr)
     tag = next(iter(value), "")
     if len(value) == 1 and tag in _TAGS:
         return _TAGS[tag](value[tag])
