@@ -115,19 +115,7 @@ def test_db_upgrade_brings_an_empty_database_up_to_date(
     assert command("status")[1].strip() == "no sweeps yet"
 
 
-def test_help_lists_every_command() -> None:
-    done = sweeper("--help", cwd=Path(os.getcwd()))
-    for name in (
-        "status",
-        "trials",
-        "show",
-        "watch",
-        "retry",
-        "cancel",
-        "worker",
-        "coordinate",
-        "check",
-        "doctor",
-        "db",
-    ):
+def test_help_lists_every_command(tmp_path: Path) -> None:
+    done = sweeper("--help", cwd=tmp_path)
+    for name in "status trials show watch retry cancel worker coordinate check doctor db".split():
         assert name in done.stdout
