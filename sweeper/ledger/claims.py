@@ -33,10 +33,11 @@ AND (t.crash_host IS DISTINCT FROM :host OR t.crashed_at <= {NOW} - make_interva
 
 
 def _first(condition: str, order: str) -> str:
-    return f"""(
-        SELECT t.trial_id FROM sweeper.trials t WHERE {_ELIGIBLE} AND {condition}
-        ORDER BY {order} LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
-    )"""
+    """The wrapping keeps the locking clause out of the UNION's sight, where SQL does not allow it."""
+    return f"""SELECT b.trial_id FROM (
+            SELECT t.trial_id FROM sweeper.trials t WHERE {_ELIGIBLE} AND {condition}
+            ORDER BY {order} LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
+        ) b"""
 
 
 _GRANT: Final = "t.trial_id, t.fence, t.sweep_id, t.number, t.config_hash, t.lineage, t.head_id, t.attempts, t.crashes"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import sqlalchemy as sa
+
+from sweeper.errors import LedgerUnavailable
 from sweeper.ids import SweepId
 from sweeper.ledger.database import Statements
 from sweeper.ledger.endings import UNLEASED, closed
@@ -30,7 +33,7 @@ WITH target AS MATERIALIZED (
     SET state = 'pending', available_at = NULL, crashes = 0, no_progress = 0, crash_host = NULL, crashed_at = NULL,
         result = NULL, reason = NULL, outcome_key = NULL, outcome_hash = NULL, outcome_stored = false,
         finished_at = NULL, version = t.version + 1,
-        lineage = t.lineage + :from_zero::int,
+        lineage = t.lineage + (:from_zero)::int,
         head_id = CASE WHEN NOT :from_zero THEN t.head_id END,
         head_step = CASE WHEN NOT :from_zero THEN t.head_step END,
         step = CASE WHEN :from_zero THEN 0 ELSE coalesce(t.head_step, 0) END
@@ -63,6 +66,8 @@ WITH target AS MATERIALIZED (
 SELECT r.trial_id FROM retried r
 """)
 
+# A trial that was leased while this statement waited for its row has an attempt that the statement's snapshot cannot
+# see, so cannot close: it is left for the next round, which sees it.
 _CANCELLED: Final = f"""
 target AS MATERIALIZED (
     SELECT t.trial_id, t.lease_id FROM sweeper.trials t
@@ -70,24 +75,32 @@ target AS MATERIALIZED (
       AND (:numbers IS NULL OR {_NAMED})
     ORDER BY t.trial_id
     FOR NO KEY UPDATE
+), seen AS MATERIALIZED (
+    SELECT g.trial_id, g.lease_id, g.lease_id IS NULL OR a.lease_id IS NOT NULL AS whole
+    FROM target g LEFT JOIN sweeper.attempts a ON a.lease_id = g.lease_id
 ), cancelled AS (
     UPDATE sweeper.trials t
     SET state = 'cancelled', reason = :reason, available_at = NULL, finished_at = {NOW}, version = t.version + 1,
         {UNLEASED}
-    FROM target g
-    WHERE t.trial_id = g.trial_id
+    FROM seen g
+    WHERE t.trial_id = g.trial_id AND g.whole
     RETURNING t.trial_id, g.lease_id, t.state, t.step
 ), {closed(ending="cancelled", outcome="'cancelled'", last_step="NULL")}"""
 
-_CANCEL_TRIALS = statement(f"WITH {_CANCELLED} SELECT c.trial_id FROM cancelled c")
+_OUTCOME: Final = "SELECT g.trial_id, g.whole FROM seen g"
+
+_CANCEL_TRIALS = statement(f"WITH {_CANCELLED} {_OUTCOME}")
 
 _CANCEL_SWEEP = statement(f"""
 WITH {_CANCELLED}, ended AS (
     UPDATE sweeper.sweeps s SET state = 'cancelled'
     WHERE s.sweep_id = :sweep_id AND (SELECT count(*) FROM cancelled) >= 0
 )
-SELECT c.trial_id FROM cancelled c
+{_OUTCOME}
 """)
+
+MAX_ROUNDS: Final = 20
+"""How often a cancellation is repeated for trials that were leased while it waited; one round is the rule."""
 
 
 def retry_trials(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | None, *, from_zero: bool) -> list[Trial]:
@@ -109,16 +122,25 @@ def cancel_trials(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | No
 
     A holder learns it at its next heartbeat: `LeaseLost` with `cancelled`.
     """
-    return trials_with_ids(db, [row.trial_id for row in db.run(_CANCEL_TRIALS, _cancel(db, sweep_id, numbers))])
+    return _cancel(db, _CANCEL_TRIALS, sweep_id, numbers)
 
 
 def cancel_sweep(db: Statements, sweep_id: SweepId) -> list[Trial]:
     """Cancel the sweep: nothing of it is leased any more, and its unfinished trials (given back) are cancelled."""
-    return trials_with_ids(db, [row.trial_id for row in db.run(_CANCEL_SWEEP, _cancel(db, sweep_id, None))])
+    return _cancel(db, _CANCEL_SWEEP, sweep_id, None)
 
 
-def _cancel(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | None) -> dict[str, object]:
-    return {"now": db.now, "sweep_id": sweep_id, "numbers": _list(numbers), "reason": "cancelled by command"}
+def _cancel(
+    db: Statements, cancel: sa.Executable, sweep_id: SweepId, numbers: Sequence[int] | None
+) -> list[Trial]:
+    parameters = {"now": db.now, "sweep_id": sweep_id, "numbers": _list(numbers), "reason": "cancelled by command"}
+    cancelled: set[int] = set()
+    for _ in range(MAX_ROUNDS):
+        rows = db.run(cancel, parameters)
+        cancelled |= {row.trial_id for row in rows if row.whole}
+        if all(row.whole for row in rows):
+            return trials_with_ids(db, sorted(cancelled))
+    raise LedgerUnavailable("trials are leased faster than they can be cancelled")
 
 
 def _list(numbers: Sequence[int] | None) -> list[int] | None:

@@ -6,6 +6,7 @@ small integer, and a statement has one prepared form. A misspelt parameter fails
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -46,5 +47,7 @@ _TYPES: Final[dict[str, TypeEngine[Any]]] = {
 
 def statement(sql: str) -> sa.TextClause:
     """Give the SQL as an executable whose `:name` parameters are typed by their names."""
+    if bare := re.search(r"(?<!:):\w+::", sql):
+        raise ValueError(f"{bare.group()} is not taken for a parameter; put it in parentheses")
     names = sa.text(sql).compile().params
     return sa.text(sql).bindparams(*(sa.bindparam(name, type_=_TYPES[name]) for name in names))

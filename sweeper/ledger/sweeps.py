@@ -48,7 +48,7 @@ WHERE s.sweep_id = :sweep_id AND
     (s.source_digest, s.max_crashes, s.max_no_progress, s.backoff_s, s.backoff_max_s, s.checkpoint_keep,
      s.identity::text)
     IS DISTINCT FROM
-    (:source_digest, :max_crashes, :max_no_progress, :backoff_s, :backoff_max_s, :checkpoint_keep, :identity::text)
+    (:source_digest, :max_crashes, :max_no_progress, :backoff_s, :backoff_max_s, :checkpoint_keep, (:identity)::text)
 """)
 
 _FIND = statement(f"SELECT {_SWEEP} FROM sweeper.sweeps s WHERE s.name = :name")
