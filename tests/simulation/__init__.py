@@ -1,0 +1,1 @@
+"""The real worker and coordinator programs on real Postgres under virtual time, with seeded faults."""
