@@ -21,7 +21,7 @@ from typing import Any, Final
 from sweeper.errors import UserError
 from sweeper.model.trial import Json
 from sweeper.model.waits import ExitStatus
-from sweeper.trial.kernel import die_with_parent, kill_group, open_pidfd
+from sweeper.trial.kernel import die_with_parent, exit_status, has_ended, kill_group, open_pidfd
 from sweeper.trial.spawning import HIDDEN_VARIABLES, Role, SpawnFailed, perform
 
 ROLE_VARIABLE: Final = "SWEEPER_ROLE"
@@ -134,11 +134,12 @@ class FreshProcess:
 
     def exit_status(self) -> ExitStatus | None:
         """None while it lives. A child's group is killed before its leader is reaped."""
-        if self._status is None and self._ended():
-            if self._group:
+        if self._status is None and has_ended(self._popen.pid):
+            if self._group and hasattr(os, "waitid"):
                 kill_group(self._popen.pid)
-            code = self._popen.wait()
-            self._status = ExitStatus(code=code) if code >= 0 else ExitStatus(code=None, signal=-code)
+            code = self._popen.poll()
+            if code is not None:
+                self._status = exit_status(code)
         return self._status
 
     def kill(self) -> None:
@@ -161,13 +162,6 @@ class FreshProcess:
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
-
-    def _ended(self) -> bool:
-        try:
-            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self._popen.pid, flags) is not None
-        except ChildProcessError:
-            return True
 
 
 def run_role_from_environment(roles: Mapping[str, Role]) -> None:

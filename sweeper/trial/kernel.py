@@ -12,8 +12,11 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+from sweeper.model.waits import ExitStatus
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -75,6 +78,44 @@ def wait_or_kill(pid: int, limit_s: float) -> None:
         os.close(pidfd)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
+
+
+def reap_next(before: Callable[[int], None]) -> tuple[int, ExitStatus] | None:
+    """Take leave of one child process that has ended; None if none has.
+
+    `before(pid)` is called while the number, and that of the group it leads, cannot have passed to anyone else (where
+    the system lacks `waitid`, just afterwards).
+    """
+    try:
+        if hasattr(os, "waitid"):
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return None
+            before(ended.si_pid)
+            pid, status = os.waitpid(ended.si_pid, 0)
+        else:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return None
+            before(pid)
+    except ChildProcessError:
+        return None
+    return pid, exit_status(os.waitstatus_to_exitcode(status))
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child process of ours has ended, without reaping it if the system can tell so."""
+    if not hasattr(os, "waitid"):
+        return True
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def exit_status(code: int) -> ExitStatus:
+    """Turn Python's way of telling (negative for signals) into ours."""
+    return ExitStatus(code=code) if code >= 0 else ExitStatus(code=None, signal=-code)
 
 
 def kill_group(group: int) -> None:

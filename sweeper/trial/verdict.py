@@ -69,7 +69,7 @@ def _plain(value: object) -> object:
         return {_plain(key): _plain(item) for key, item in value.items()}
     for container in (list, tuple, set, frozenset):
         if type(value) is container:
-            return container(_plain(item) for item in value)  # type: ignore[attr-defined] # one of the four
+            return container(_plain(item) for item in value)
     item = getattr(value, "item", None)
     if callable(item) and getattr(value, "shape", None) == ():
         number: object = item()

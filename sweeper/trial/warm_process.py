@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, NoReturn
 
+from sweeper.model.waits import ExitStatus
 from sweeper.trial.canary import reason_not_to_fork
 from sweeper.trial.frames import close_all, receive_frame, send_frame
 from sweeper.trial.kernel import (
@@ -28,6 +29,7 @@ from sweeper.trial.kernel import (
     die_with_parent,
     kill_group,
     open_pidfd,
+    reap_next,
     signal_on_parent_death,
     thread_count,
 )
@@ -227,27 +229,22 @@ class _WarmProcess:
             kept.line = None
 
     def _reap(self) -> None:
-        while True:
-            try:
-                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if ended is None:
-                return
-            kept = self._kept.pop(ended.si_pid, None)
-            if kept is not None and not kept.role.survives:
-                kill_group(kept.pid)
-            os.waitpid(ended.si_pid, 0)
+        while (ended := reap_next(self._before_reaping)) is not None:
+            pid, status = ended
+            kept = self._kept.pop(pid, None)  # None for an orphan that we adopted
             if kept is not None:
-                self._report(kept, ended)
+                self._report(kept, status)
 
-    def _report(self, kept: _Kept, ended: os.waitid_result) -> None:
+    def _before_reaping(self, pid: int) -> None:
+        kept = self._kept.get(pid)
+        if kept is not None and not kept.role.survives:
+            kill_group(pid)
+
+    def _report(self, kept: _Kept, status: ExitStatus) -> None:
         if not kept.role.survives:
             self._await_group(kept.pid)
         if kept.line is not None:
-            normal = ended.si_code == os.CLD_EXITED
-            code, number = (ended.si_status, None) if normal else (None, ended.si_status)
-            _try_to_send(kept.line, {"code": code, "signal": number})
+            _try_to_send(kept.line, {"code": status.code, "signal": status.signal})
             self._drop_line(kept)
 
     def _await_group(self, group: int) -> None:

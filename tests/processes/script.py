@@ -207,10 +207,10 @@ class Task:
         name = start.overrides[0]
         if name == "differs":
             raise ConfigDiffers("lr: 0.1 here, 0.2 there")
-        if name == "hang_if_forked":
+        if name.startswith("hang_if_forked"):
             if os.getppid() != int(start.overrides[1]):
                 time.sleep(1000)  # noqa: TID251
-            name = "echo"
+            name = "swallow_eviction" if name.endswith("then_wait") else "echo"
         if name == "die_early":
             os._exit(3)
         function: Callable[[Start], object] = globals()[name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -61,6 +62,12 @@ def test_a_search_wants_numbers(lab: Lab, task: str) -> None:
     assert isinstance(ended.last, Invalid)
     assert "return the objective" in ended.last.detail
     assert ended.status.code == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_forked_child_computes_with_as_many_threads_as_it_is_told(lab: Lab, threads: int) -> None:
+    start = dataclasses.replace(lab.message("count_threads"), threads=threads)
+    assert value(run_to_end(lab.starter.start(start)).last) == threads
 
 
 def test_another_config_is_refused_before_user_code(lab: Lab) -> None:
