@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +35,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON with exact valu
 SweepName = Annotated[str, typer.Argument(metavar="SWEEP", help="The sweep's name.")]
 LOG_LINES = 20
 """Lines of output that `show` ends with."""
+MOST_FOLDERS = 10_000
+"""Trial directories that are looked into when they are not named by number."""
 
 
 def status(
@@ -160,11 +164,22 @@ def _facts(trial: Trial) -> dict[str, str]:
 
 def output_tail(sweep: Sweep, trial: Trial, attempts: list[Attempt]) -> list[str]:
     """Give the last lines of the newest attempt's output, if its file is on this machine; at most `LOG_LINES`."""
+    folder = _output_folder(Path(sweep.sweep_dir), trial.number)
     for attempt in reversed(attempts):
-        folder = Path(sweep.sweep_dir)
-        for path in (folder / str(trial.number) / f"attempt-{attempt.fence}.log",):
-            if path.is_file():
-                with path.open("rb") as file:
-                    file.seek(max(path.stat().st_size - LOG_LINES * 400, 0))
-                    return file.read().decode(errors="replace").splitlines()[-LOG_LINES:]
+        path = folder / f"attempt-{attempt.fence}.log" if folder else None
+        if path is not None and path.is_file():
+            with path.open("rb") as file:
+                file.seek(max(path.stat().st_size - LOG_LINES * 400, 0))
+                return file.read().decode(errors="replace").splitlines()[-LOG_LINES:]
     return []
+
+
+def _output_folder(sweep_dir: Path, number: int) -> Path | None:
+    """Find a trial's directory: named by its number as Hydra does by default, else by what Hydra wrote into it."""
+    if (sweep_dir / str(number) / ".hydra").is_dir():
+        return sweep_dir / str(number)
+    this_number = re.compile(rf"^ +num: {number}$", re.MULTILINE)
+    for path in itertools.islice(sweep_dir.rglob(".hydra/hydra.yaml"), MOST_FOLDERS):
+        if this_number.search(path.read_text(errors="replace")):
+            return path.parent.parent
+    return None

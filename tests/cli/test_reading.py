@@ -129,8 +129,9 @@ def test_show_takes_a_number_or_the_start_of_a_hash(command: Command, name: str)
 
 
 def test_show_ends_with_the_error_and_the_last_lines_of_output(command: Command, sweeping: Sweeping) -> None:
-    folder = sweeping.folder / "1"
-    folder.mkdir(parents=True)
+    folder = sweeping.folder / "lr=0.1"  # as `hydra.sweep.subdir` may have it
+    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra/hydra.yaml").write_text("hydra:\n  job:\n    num: 1\n")
     (folder / "attempt-1.log").write_text("\n".join(f"line {n}" for n in range(100)))
     status, out, _ = command("show", "digits", "1")
     assert status == 0
@@ -142,7 +143,7 @@ def test_show_ends_with_the_error_and_the_last_lines_of_output(command: Command,
 
 def test_markup_in_names_and_output_is_shown_as_it_is(command: Command, sweeping: Sweeping) -> None:
     folder = sweeping.folder / "0"
-    folder.mkdir(parents=True)
+    (folder / ".hydra").mkdir(parents=True)
     (folder / "attempt-2.log").write_text("[bold]not markup[/nonsense]")
     assert "[bold]not markup[/nonsense]" in command("show", "digits", "0")[1]
 

@@ -1,0 +1,304 @@
+"""Does a script resume exactly? Trained straight, and again with a save, a death and a resume in a fresh process.
+
+Both sides save at nearly every save point. What a save holds (registered state, random state, loader position with
+the digest of delivered batches) is compared by fingerprint at every step that both saved, then reports and result.
+The sides run under different hash seeds, since a resumed process has another one too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from sweeper.model.messages import (
+    LAST_MESSAGES,
+    Failed,
+    Finished,
+    Invalid,
+    Refused,
+    Reported,
+    Restore,
+    Saved,
+    Sealed,
+    Start,
+    Stopped,
+    ToWorker,
+)
+from sweeper.model.staging import Layout, SaveFacts
+from sweeper.model.trial import Json
+from sweeper.model.waits import Child, ExitStatus
+
+StartChild = Callable[[Start, int | None, int], Child]
+"""Starts a child: what to run, a restore file's descriptor or None, and the hash seed (`PYTHONHASHSEED`)."""
+Place = tuple[int, int]
+"""Step and epoch of a save."""
+Fingerprint = Mapping[str, str]
+"""Path in the saved tree → digest or text of the value there."""
+EVERY_S: Final = 1e-9
+"""Cadence that makes a save due at every save point."""
+LOOK_S: Final = 0.5
+MAX_NAMED: Final = 5
+_STRAIGHT_SEED, _RESUMED_SEED, _AFTER_SEED = 1, 2, 3
+
+
+@dataclass(slots=True, kw_only=True)
+class Side:
+    """What one run showed."""
+
+    saves: dict[Place, Fingerprint] = field(default_factory=dict)
+    reports: list[Reported] = field(default_factory=list)
+    inexact: set[str] = field(default_factory=set)
+    """Reasons that the saves themselves give for not being exact."""
+    last: ToWorker | None = None
+    exited: ExitStatus | None = None
+    output: str = ""
+    stopped_at: SealedCopy | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SealedCopy:
+    """A save taken out of the staging file, to resume from."""
+
+    place: Place
+    message: Sealed
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The answer: whether the script resumes exactly, and the lines that say so."""
+
+    exact: bool
+    lines: tuple[str, ...]
+
+
+def check_resume(start_child: StartChild, start: Start, *, tell: Callable[[str], None]) -> Finding:
+    """Run both sides and compare them; takes two to three times as long as the script.
+
+    Args:
+        start_child: starts each process.
+        start: the job; its output directory gets one folder for each side.
+        tell: says what is being done, for people.
+    """
+    start = replace(start, every_s=EVERY_S)
+    tell("training straight through")
+    straight = observe(start_child(_into(start, "straight"), None, _STRAIGHT_SEED))
+    problem = _no_result(straight)
+    if problem:
+        return Finding(exact=False, lines=problem)
+    if not straight.saves:
+        text = "it never saves: an interrupted trial of this script restarts from zero (see sweeper.resume)"
+        return Finding(exact=False, lines=(text,))
+    places = sorted(straight.saves)
+    middle = places[len(places) // 2]
+    tell(f"training again, killed after the save at step {middle[0]}")
+    resumed, copy = _interrupted(start_child, _into(start, "resumed"), middle, tell)
+    if copy is None:
+        return Finding(exact=False, lines=("it ended before it saved in the second run: the two runs differ",))
+    problem = _no_result(resumed)
+    if problem:
+        return Finding(exact=False, lines=(f"resumed from step {copy.place[0]}:", *problem))
+    found = differences(straight, resumed, after=copy.place)
+    if not found:
+        return Finding(exact=not resumed.inexact, lines=_praise(straight, resumed, copy.place))
+    tell("they differ; training straight through once more, to see whether it agrees with itself")
+    again = observe(start_child(_into(start, "again"), None, _RESUMED_SEED))
+    own = differences(straight, again, after=(-1, -1))
+    blame = (
+        ("two undisturbed runs differ as well, so this is not about resuming:", *own[:MAX_NAMED])
+        if own
+        else ("two undisturbed runs agree: something that matters is not restored (a local variable? an object that",
+              "was not given to sweeper.resume?)")
+    )  # fmt: skip
+    return Finding(exact=False, lines=(*found[:MAX_NAMED], *blame))
+
+
+def _into(start: Start, folder: str) -> Start:
+    return replace(start, output_subdir=f"{folder}/{start.output_subdir}")
+
+
+def _interrupted(
+    start_child: StartChild, start: Start, middle: Place, tell: Callable[[str], None]
+) -> tuple[Side, SealedCopy | None]:
+    """Run until the first save at or after `middle`, kill the process, and resume in another one."""
+    first = observe(start_child(start, None, _RESUMED_SEED), stop_at=middle)
+    copy = first.stopped_at
+    if copy is None:
+        return first, None
+    tell(f"resuming from step {copy.place[0]} in a fresh process")
+    restore = Restore(
+        step=copy.place[0],
+        seq=copy.message.seq,
+        layout_offset=copy.message.layout_offset,
+        layout_bytes=copy.message.layout_bytes,
+    )
+    mapping = {name: getattr(restore, name) for name in ("step", "seq", "layout_offset", "layout_bytes")}
+    with tempfile.TemporaryFile() as file:
+        file.write(copy.content)
+        file.flush()
+        second = observe(
+            start_child(replace(start, restore=mapping, attempt=2, fence=start.fence + 1), file.fileno(), _AFTER_SEED)
+        )
+    before = [report for report in first.reports if report.at_step <= copy.place[0]]
+    second.reports = before + second.reports
+    return second, copy
+
+
+def observe(child: Child, *, stop_at: Place | None = None) -> Side:
+    """Serve a child until it ends, or until its first save at or after `stop_at`, when it is killed."""
+    side = Side()
+    try:
+        while True:
+            exited = child.exited
+            if any(_take(child, message, side, stop_at) for message in child.receive()):
+                break
+            if exited is not None:
+                side.exited = exited
+                break
+            _wait(child)
+        side.output = child.output_tail()
+    finally:
+        child.kill()
+        for _ in range(100):
+            if child.exited is not None:
+                break
+            child.receive()
+            _wait(child, LOOK_S / 10)
+        child.close()
+    return side
+
+
+def _wait(child: Child, limit_s: float = LOOK_S) -> None:
+    watch = select.poll()
+    for descriptor in child.filenos():
+        watch.register(descriptor, select.POLLIN)
+    watch.poll(limit_s * 1000)
+
+
+def _take(child: Child, message: ToWorker, side: Side, stop_at: Place | None) -> bool:
+    """Note what a message says; whether the child is to be killed now."""
+    match message:
+        case Sealed():
+            facts = message.facts
+            place = (int(facts["step"]), int(facts["epoch"]))
+            staged = child.staged()
+            end = message.layout_offset + message.layout_bytes
+            layout = Layout.from_bytes(staged[message.layout_offset : end])
+            side.saves[place] = dict(fingerprint(layout, staged))
+            side.inexact.update(SaveFacts(**facts).inexact_reasons)
+            if stop_at is not None and place >= stop_at:
+                side.stopped_at = SealedCopy(place=place, message=message, content=bytes(staged[:end]))
+            staged.release()
+            child.send(Saved(seq=message.seq, ok=True))
+        case Reported():
+            side.reports.append(message)
+        case _ if isinstance(message, LAST_MESSAGES):
+            side.last = message
+        case _:
+            pass
+    return side.stopped_at is not None
+
+
+def fingerprint(layout: Layout, content: memoryview) -> Iterator[tuple[str, str]]:
+    """Give path and digest of every value of a save; a tensor counts by type, shape and bytes."""
+
+    def digest(index: int) -> str:
+        entry = layout.tensors[index]
+        data = content[entry.offset : entry.offset + entry.size_bytes]
+        return f"{entry.dtype}{list(entry.shape)} {hashlib.blake2b(data, digest_size=16).hexdigest()}"
+
+    def walk(node: Json, path: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, dict):
+            index = node.get("$tensor")
+            if isinstance(index, int):
+                rest = {key: value for key, value in node.items() if key != "$tensor"}
+                yield path, digest(index) + json.dumps(rest, sort_keys=True)
+                return
+            for key, value in node.items():
+                yield from walk(value, f"{path}.{key}" if path else key)
+        elif isinstance(node, list) and any(isinstance(item, dict | list) for item in node):
+            for position, item in enumerate(node):
+                yield from walk(item, f"{path}[{position}]")
+        else:
+            yield path, json.dumps(node)
+
+    yield from walk(layout.tree, "")
+
+
+def differences(left: Side, right: Side, *, after: Place) -> list[str]:
+    """Name what differs, the earliest first: state at common steps, then reports, then the result."""
+    found = []
+    for place in sorted(left.saves.keys() & right.saves.keys()):
+        if place < after:
+            continue
+        mine, other = left.saves[place], right.saves[place]
+        paths = [path for path in [*mine, *(other.keys() - mine.keys())] if mine.get(path) != other.get(path)]
+        if paths:
+            named = ", ".join(paths[:MAX_NAMED]) + (" …" if len(paths) > MAX_NAMED else "")
+            found.append(f"the state after step {place[0]} (epoch {place[1]}) differs: {named}")
+            break
+    found += _report_differences(left.reports, right.reports)
+    if left.last != right.last:
+        found.append(f"the result differs: {_result(left)} straight, {_result(right)} otherwise")
+    return found
+
+
+def _report_differences(left: Sequence[Reported], right: Sequence[Reported]) -> list[str]:
+    for mine, other in zip(left, right, strict=False):
+        if _exact(mine) != _exact(other):
+            return [f"the report at step {mine.step} differs: {_exact(mine)} straight, {_exact(other)} otherwise"]
+    if len(left) != len(right):
+        return [f"there are {len(left)} reports straight and {len(right)} otherwise"]
+    return []
+
+
+def _exact(report: Reported) -> str:
+    return json.dumps([report.step, report.at_step, report.value, report.metrics], sort_keys=True)
+
+
+def _result(side: Side) -> str:
+    return json.dumps(side.last.value) if isinstance(side.last, Finished) else str(side.last)
+
+
+def _no_result(side: Side) -> tuple[str, ...]:
+    """Say why a side has no result to compare; nothing when it has."""
+    match side.last:
+        case Finished():
+            return ()
+        case Failed(summary=summary, traceback=traceback):
+            return (f"the script failed: {summary}", traceback.rstrip())
+        case Refused(reason=reason, detail=detail):
+            return (f"the script could not start ({reason}): {detail}",)
+        case Invalid(detail=detail):
+            return (f"the script returned what cannot be a result: {detail}",)
+        case Stopped(kind=kind):
+            return (f"the script stopped: {kind}",)
+        case _:
+            return (f"the script's process ended without a word: {_words(side.exited)}", side.output.rstrip())
+
+
+def _words(exited: ExitStatus | None) -> str:
+    if exited is None:
+        return "it was killed"
+    return f"signal {signal.Signals(exited.signal).name}" if exited.signal else f"status {exited.code}"
+
+
+def _praise(straight: Side, resumed: Side, place: Place) -> tuple[str, ...]:
+    common = [key for key in straight.saves.keys() & resumed.saves.keys() if key >= place]
+    compared = f"state and random state at {len(common)} save points after it, {len(straight.reports)} reports"
+    lines = [f"resumed from step {place[0]}, bit for bit as if nothing had happened: {compared} and the result"]
+    if resumed.inexact:
+        lines = [f"the same this time, but not promised: {reason}" for reason in sorted(resumed.inexact)]
+    return tuple(lines)
+
+
+def with_hash_seed(seed: int) -> None:
+    """Let interpreters that this process starts from now on hash text with this seed."""
+    os.environ["PYTHONHASHSEED"] = str(seed)
