@@ -30,6 +30,7 @@ class Registered:
     """The registered objects of one trial, by the names they were registered under."""
 
     def __init__(self, objects: Mapping[str, object]) -> None:
+        """Raises UserError for what cannot be registered, and for an optimizer of unregistered parameters."""
         given = {name: value for name, value in objects.items() if value is not None}
         self.generators: dict[str, Any] = {name: value for name, value in given.items() if is_generator(value)}
         """Registered random generators; part of every random-state snapshot."""
@@ -117,7 +118,7 @@ class Registered:
             case "optimizer":
                 check_optimizer(value, names, saved["state"], name)
             case _:
-                _check_object(saved["state"], value.state_dict(), name, strict=kind == "scheduler")
+                _check_object(saved["state"], value.state_dict(), name)
 
     def _load(self, name: str, state: Any, names: Mapping[int, str]) -> None:
         value = self._objects[name]
@@ -178,16 +179,13 @@ def _kind(name: str, value: object) -> str:
     )
 
 
-def _check_object(saved: Any, live: Any, name: str, *, strict: bool) -> None:
-    """A scheduler has the same keys always; of others it is only known that empty means disabled."""
+def _check_object(saved: Any, live: Any, name: str) -> None:
+    """Only this is known of any object's state: an empty mapping means that it is disabled (a GradScaler's)."""
     if not (isinstance(saved, Mapping) and isinstance(live, Mapping)):
         return
     if bool(saved) != bool(live):
         was, now = ("enabled", "disabled") if saved else ("disabled", "enabled")
         raise StateMismatch(f"the checkpoint does not fit {name}: its state was {was} when saved and is {now} now")
-    if strict and saved.keys() != live.keys():
-        difference = _sorted({str(key) for key in saved.keys() ^ live.keys()})
-        raise StateMismatch(f"the checkpoint does not fit {name}: only one side has {difference}")
 
 
 def _sorted(names: set[str]) -> str:
@@ -195,4 +193,5 @@ def _sorted(names: set[str]) -> str:
 
 
 def _class_name(value: object) -> str:
-    return f"{type(value).__module__}.{type(value).__qualname__}"
+    """Without the module: a script is `__main__` to one interpreter and has a name to another."""
+    return type(value).__qualname__

@@ -100,14 +100,15 @@ class Snapshot:
         return cls(**{name: value[name] for name in ("python", "numpy", "torch", "cuda", "generators")})
 
 
-def take(generators: Mapping[str, Any] | None = None) -> Snapshot:
-    """Snapshot the process's random state and that of the generators given."""
+def take(generators: Mapping[str, Any] | None = None, *, cuda: bool = True) -> Snapshot:
+    """Snapshot the process's random state (CUDA's only if asked) and that of the generators given."""
     numpy, torch = numpy_random(), torch_if_loaded()
+    devices = cuda_in_use(torch) if cuda and torch is not None else []
     return Snapshot(
         python=_pack_python(random.getstate()),
         numpy=None if numpy is None else numpy.get_state(legacy=False),
         torch=None if torch is None else torch.default_generator.get_state(),
-        cuda={} if torch is None else {device: torch.cuda.get_rng_state(device) for device in cuda_in_use(torch)},
+        cuda={device: torch.cuda.get_rng_state(device) for device in devices},
         generators={name: generator_state(generator) for name, generator in (generators or {}).items()},
     )
 

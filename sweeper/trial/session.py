@@ -86,6 +86,8 @@ class Session:
         self.step = 0
         """Primary bodies since the trial began, as of the last safe point."""
         self.epoch = 0
+        self.begun = False
+        """Whether user code has called `resume`."""
         self.stopped: StopTraining | None = None
         """The stop that was raised; from then on it is the attempt's outcome, whatever the function returns."""
         self.restored = _open_restored(start, restore_fd)
@@ -116,6 +118,7 @@ class Session:
 
     def begin(self) -> None:
         """`resume` was called: saves are possible from now on, and the cadence starts."""
+        self.begun = True
         self._control.mark_stateful()
         self._due_s = self._clock.monotonic_s() + self.start.every_s
 
@@ -155,9 +158,9 @@ class Session:
         if self._stop is not None:
             self._raise_stop(self._stop)
 
-    def report(self, *, step: int, value: float, metrics: dict[str, float]) -> None:
-        """Send an intermediate value."""
-        self.send(Reported(step=step, at_step=self.step, value=value, metrics=metrics))
+    def report(self, *, step: int, at_step: int, value: float, metrics: dict[str, float]) -> None:
+        """Send an intermediate value: `step` in the user's unit, `at_step` in training steps."""
+        self.send(Reported(step=step, at_step=at_step, value=value, metrics=metrics))
 
     # -- what the child's main asks -----------------------------------------------------------------------------------
 
