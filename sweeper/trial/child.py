@@ -63,7 +63,7 @@ class TrialTask(Protocol):
 
 
 def child_role(task: TrialTask) -> Role:
-    """The role under which `ChildStarter` starts children that run `task`; register it as `CHILD_ROLE`."""
+    """The role under which `ChildStarter` starts children that run `task`; register it as `spawning.CHILD_ROLE`."""
 
     def main(payload: Json, descriptors: tuple[int, ...]) -> int:
         held = iter(descriptors)

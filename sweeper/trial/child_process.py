@@ -7,12 +7,14 @@ import logging
 import mmap
 import os
 import socket
+import tempfile
+from pathlib import Path
 from typing import Final
 
-from sweeper.model.control import ControlPage
-from sweeper.model.messages import FrameDecoder, ToChild, ToWorker, encode
+from sweeper.model.control import PAGE_BYTES, ControlPage
+from sweeper.model.messages import FrameDecoder, Start, ToChild, ToWorker, encode
 from sweeper.model.waits import ExitStatus
-from sweeper.trial.spawning import Spawned
+from sweeper.trial.spawning import CHILD_ROLE, Spawned, Spawner
 
 TAIL_BYTES: Final = 64 << 10
 TAIL_LINES: Final = 40
@@ -147,3 +149,50 @@ class ChildProcess:
                 _log.error("child_spoke_nonsense", extra={"pid": self.pid, "error": str(error)})
                 self._open = False
                 self.kill()
+
+
+def launch_child(
+    spawner: Spawner, start: Start, *, restore_fd: int | None = None, lock_fd: int | None = None
+) -> ChildProcess:
+    """Make a child's memory, socket and output file, start it, and send it `start`.
+
+    Raises:
+        ForkUnsafe: a fresh interpreter is needed.
+        SpawnFailed: the spawner cannot start processes.
+        OSError: no memory or descriptors, or the output folder cannot be written.
+    """
+    with contextlib.ExitStack() as undo:
+        control_fd, staging_fd = _shared_memory("control"), _shared_memory("staging")
+        undo.callback(os.close, control_fd)
+        undo.callback(os.close, staging_fd)
+        os.ftruncate(control_fd, PAGE_BYTES)
+        output_fd = _open_output(start)
+        undo.callback(os.close, output_fd)
+        ours, theirs = socket.socketpair()
+        undo.callback(theirs.close)
+        undo.callback(ours.close)
+        descriptors = [theirs.fileno(), control_fd, staging_fd]
+        descriptors += [fd for fd in (lock_fd, restore_fd) if fd is not None]
+        payload = {"lock": lock_fd is not None, "restore": restore_fd is not None}
+        spawned = spawner.spawn(CHILD_ROLE, {**payload}, descriptors, output=output_fd)
+        undo.pop_all()
+    theirs.close()
+    control = ControlPage(control_fd)
+    os.close(control_fd)
+    child = ChildProcess(spawned, channel=ours, control=control, staging_fd=staging_fd, output_fd=output_fd)
+    child.send(start)
+    return child
+
+
+def _shared_memory(name: str) -> int:
+    """A descriptor for memory that two processes can map: a memfd, or an unlinked file where there is none."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(f"sweeper-{name}")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _open_output(start: Start) -> int:
+    folder = Path(start.sweep_dir) / start.output_subdir
+    folder.mkdir(parents=True, exist_ok=True)
+    return os.open(folder / f"attempt-{start.fence}.log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

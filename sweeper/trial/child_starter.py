@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import socket
-import tempfile
-from pathlib import Path
 from typing import Final
 
 from sweeper.clock import Clock
-from sweeper.model.control import PAGE_BYTES, ControlPage
 from sweeper.model.messages import Refused, Start, Started, ToChild, ToWorker
 from sweeper.model.waits import Child, ExitStatus
-from sweeper.trial.child_process import ChildProcess
-from sweeper.trial.spawning import ForkUnsafe, Spawner, SpawnFailed
+from sweeper.trial.child_process import ChildProcess, launch_child
+from sweeper.trial.spawning import CHILD_ROLE, ForkUnsafe, Spawner, SpawnFailed
 
-CHILD_ROLE: Final = "child"
+__all__ = ["CHILD_ROLE", "ChildStarter", "StartingChild"]
+
 FORKED_START_S: Final = 30.0
 """Seconds a forked child may take to say `Started`; composing its config takes about 0.1."""
 FRESH_START_S: Final = 300.0
@@ -73,10 +69,10 @@ class ChildStarter:
         """
         if self._fallback is not None:
             try:
-                return self._launch(self._spawner, start, restore_fd), True
+                return launch_child(self._spawner, start, restore_fd=restore_fd, lock_fd=self._lock_fd), True
             except (ForkUnsafe, SpawnFailed) as error:
                 self.forking_failed(str(error))
-        return self._launch(self._spawner, start, restore_fd), False
+        return launch_child(self._spawner, start, restore_fd=restore_fd, lock_fd=self._lock_fd), False
 
     def start_limit_s(self, *, forked: bool) -> float:
         """Seconds until `Started` at most."""
@@ -88,29 +84,6 @@ class ChildStarter:
             return
         _log.warning("trials start in fresh interpreters, about a second each: %s", reason)
         self._spawner, self._fallback = self._fallback, None
-
-    def _launch(self, spawner: Spawner, start: Start, restore_fd: int | None) -> ChildProcess:
-        with contextlib.ExitStack() as undo:
-            control_fd, staging_fd = _shared_memory("control"), _shared_memory("staging")
-            undo.callback(os.close, control_fd)
-            undo.callback(os.close, staging_fd)
-            os.ftruncate(control_fd, PAGE_BYTES)
-            output_fd = _open_output(start)
-            undo.callback(os.close, output_fd)
-            ours, theirs = socket.socketpair()
-            undo.callback(theirs.close)
-            undo.callback(ours.close)
-            descriptors = [theirs.fileno(), control_fd, staging_fd]
-            descriptors += [fd for fd in (self._lock_fd, restore_fd) if fd is not None]
-            payload = {"lock": self._lock_fd is not None, "restore": restore_fd is not None}
-            spawned = spawner.spawn(CHILD_ROLE, {**payload}, descriptors, output=output_fd)
-            undo.pop_all()
-        theirs.close()
-        control = ControlPage(control_fd)
-        os.close(control_fd)
-        child = ChildProcess(spawned, channel=ours, control=control, staging_fd=staging_fd, output_fd=output_fd)
-        child.send(start)
-        return child
 
 
 class StartingChild:
@@ -251,20 +224,6 @@ class StartingChild:
         if self._restore_fd is not None:
             os.close(self._restore_fd)
             self._restore_fd = None
-
-
-def _shared_memory(name: str) -> int:
-    """A descriptor for memory that two processes can map: a memfd, or an unlinked file where there is none."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(f"sweeper-{name}")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
-def _open_output(start: Start) -> int:
-    folder = Path(start.sweep_dir) / start.output_subdir
-    folder.mkdir(parents=True, exist_ok=True)
-    return os.open(folder / f"attempt-{start.fence}.log", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 
 def _words(status: ExitStatus) -> str:

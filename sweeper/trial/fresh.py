@@ -61,7 +61,7 @@ class FreshParent:
 
     def __init__(
         self,
-        command: Sequence[str],
+        command: Sequence[str] | None,
         roles: Mapping[str, Role],
         *,
         cwd: Path | None = None,
@@ -70,12 +70,13 @@ class FreshParent:
         """Remember what to start.
 
         Args:
-            command: Interpreter, script and arguments, as `this_command` gives them.
+            command: Interpreter, script and arguments, as `this_command` gives them; None to ask it only when a
+                process is to be started, so that a program without a file can still fork.
             roles: The same roles that the script hands to `run_role_from_environment`.
             cwd: Working directory; the current one by default, as it is now.
             without: Environment variables that children (not roles that survive) must not get.
         """
-        self._command = list(command)
+        self._command = None if command is None else list(command)
         self._roles = roles
         self._cwd = cwd or Path.cwd()
         self._without = frozenset(without)
@@ -85,6 +86,7 @@ class FreshParent:
     ) -> FreshProcess:
         """Start the script in a role; see `Spawner.spawn`. Returns before the script has run its first line."""
         wanted = self._roles[role]
+        command = self._known_command()
         with tempfile.TemporaryFile() as note:
             note.write(json.dumps(payload).encode())
             note.flush()
@@ -92,7 +94,7 @@ class FreshParent:
             task = [role, note.fileno(), list(descriptors), os.getpid() if tied else None]
             try:
                 popen = subprocess.Popen(
-                    self._command,
+                    command,
                     cwd=self._cwd,
                     env=self._environment(wanted, json.dumps(task)),
                     pass_fds=[note.fileno(), *descriptors],
@@ -103,11 +105,17 @@ class FreshParent:
                     process_group=None if wanted.survives else 0,
                 )
             except OSError as error:
-                raise SpawnFailed(f"cannot start {self._command[0]}: {error}") from error
+                raise SpawnFailed(f"cannot start {command[0]}: {error}") from error
         return FreshProcess(popen, group=not wanted.survives)
 
     def close(self) -> None:
         """Nothing is held; handles are closed one by one."""
+
+    def _known_command(self) -> list[str]:
+        try:
+            return self._command or this_command()
+        except UserError as error:
+            raise SpawnFailed(str(error)) from error
 
     def _environment(self, role: Role, task: str) -> dict[str, str]:
         hidden: frozenset[str] = frozenset() if role.survives else self._without

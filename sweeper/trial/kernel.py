@@ -118,6 +118,21 @@ def exit_status(code: int) -> ExitStatus:
     return ExitStatus(code=code) if code >= 0 else ExitStatus(code=None, signal=-code)
 
 
+def lead_group(pid: int) -> None:
+    """Make `pid` a group leader; done by both sides, as either may be first, and either may already be gone."""
+    try:
+        os.setpgid(pid, pid)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def give_up_terminal() -> None:
+    """Read nothing from standard input any more."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+
 def kill_group(group: int) -> None:
     """SIGKILL a process group that is known to be ours (its leader is not reaped yet); an empty one is no error."""
     try:

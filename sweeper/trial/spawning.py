@@ -20,6 +20,8 @@ from sweeper.model.trial import Json
 from sweeper.model.waits import ExitStatus
 from sweeper.trial.kernel import flush_c_output
 
+CHILD_ROLE: Final = "child"
+"""The role under which trials are trained."""
 HIDDEN_VARIABLES: Final = ("SWEEPER_DATABASE_URL", "SWEEPER_STORE_URL")
 """What a child's environment must be free of: user code, and what it starts, has no business with our credentials."""
 

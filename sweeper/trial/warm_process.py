@@ -27,7 +27,9 @@ from sweeper.trial.frames import close_all, receive_frame, send_frame
 from sweeper.trial.kernel import (
     adopt_orphans,
     die_with_parent,
+    give_up_terminal,
     kill_group,
+    lead_group,
     open_pidfd,
     reap_next,
     signal_on_parent_death,
@@ -96,7 +98,7 @@ class _WarmProcess:
             signal.signal(number, _only_wake)
         signal_on_parent_death(_OWNER_DIED)
         adopt_orphans()
-        _give_up_terminal()
+        give_up_terminal()
         torch = sys.modules.get("torch")
         if torch is not None and hasattr(torch, "set_num_threads"):
             torch.set_num_threads(1)
@@ -160,7 +162,7 @@ class _WarmProcess:
             line.close()
             self._become(role, body, descriptors, parent)
         if not role.survives:
-            _lead_group(pid)
+            lead_group(pid)
         kept = _Kept(pid, role, line)
         self._kept[pid] = kept
         self._watch(line, lambda: self._on_line(kept))
@@ -175,7 +177,7 @@ class _WarmProcess:
             if role.survives:
                 os.setsid()
             else:
-                _lead_group(0)
+                lead_group(0)
                 die_with_parent(parent)
             self._shed()
             if body["output"]:
@@ -259,20 +261,6 @@ class _WarmProcess:
 
 def _only_wake(number: int, frame: FrameType | None) -> None:
     """A handler must exist for the wake-up descriptor to be written."""
-
-
-def _lead_group(pid: int) -> None:
-    """Make `pid` a group leader; done by both sides, as either may be first, and either may already be gone."""
-    try:
-        os.setpgid(pid, pid)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def _give_up_terminal() -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
 
 
 def _try_to_send(line: socket.socket, body: dict[str, Any], descriptors: list[int] | None = None) -> None:

@@ -10,6 +10,7 @@ import ctypes
 import json
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -20,9 +21,10 @@ from pathlib import Path
 from sweeper.clock import SystemClock
 from sweeper.ids import WorkerId, system_random_hex
 from sweeper.model.messages import Start
+from sweeper.model.trial import Json
 from sweeper.trial.child import ConfigDiffers, child_role
 from sweeper.trial.child_starter import CHILD_ROLE, ChildStarter
-from sweeper.trial.fresh import FreshParent, run_role_from_environment, this_command
+from sweeper.trial.fresh import FreshParent, run_role_from_environment
 from sweeper.trial.host import LifeLock
 from sweeper.trial.session import current_session
 from sweeper.trial.spawning import HIDDEN_VARIABLES, ForkUnsafe, Role
@@ -239,9 +241,9 @@ def make_start(sweep_dir: Path, *overrides: str, search: bool = False, gpu: str 
     )
 
 
-def be_worker(home: Path, task: str) -> None:
-    warm = WarmParent.fork(ROLES)
-    fresh = FreshParent(this_command(), ROLES)
+def be_worker(home: Path, task: str, parent_fd: int | None = None) -> None:
+    warm = WarmParent.fork(ROLES, close=[] if parent_fd is None else [parent_fd])
+    fresh = FreshParent(None, ROLES)
     lock = LifeLock.acquire(home, WorkerId(system_random_hex()))
     starter = ChildStarter(warm, fallback=fresh, clock=SystemClock(), lock_fd=lock.fileno())
     try:
@@ -257,7 +259,26 @@ def be_worker(home: Path, task: str) -> None:
         if child.exited is not None:
             print(json.dumps([type(message).__name__ for message in messages]), flush=True)
             break
+        if parent_fd is not None and select.select([parent_fd], [], [], 0)[0]:
+            (home / "orphaned").touch()
+            parent_fd = None
         time.sleep(0.01)  # noqa: TID251
+    time.sleep(1000)  # noqa: TID251
+
+
+def worker_main(payload: Json, descriptors: tuple[int, ...]) -> int:
+    assert isinstance(payload, list)
+    home, task = payload
+    be_worker(Path(str(home)), str(task), descriptors[0])
+    return 0
+
+
+def be_command(home: Path, task: str) -> None:
+    """The multirun's part: fork the root warm parent, have it fork a worker, and wait for ever."""
+    root = WarmParent.fork({**ROLES, "worker": Role(main=worker_main, survives=True)})
+    theirs, ours = os.pipe()
+    worker = root.spawn("worker", [str(home), task], [theirs])
+    (home / "root").write_text(f"{root.pid} {worker.pid} {ours}")
     time.sleep(1000)  # noqa: TID251
 
 
@@ -269,4 +290,5 @@ if __name__ == "__main__":
     if "--broken" in sys.argv:
         import no_such_module_at_all  # noqa: F401
     run_role_from_environment(ROLES)
-    be_worker(Path(sys.argv[1]), sys.argv[2])
+    begin = be_command if "--command" in sys.argv else be_worker
+    begin(Path(sys.argv[1]), sys.argv[2])

@@ -127,6 +127,22 @@ def test_what_a_child_started_dies_when_the_warm_parent_was_killed(tmp_path: Pat
     end(grown)
 
 
+def test_a_worker_outlives_its_killed_command_and_learns_of_it(tmp_path: Path, kill_later: list[int]) -> None:
+    """The root warm parent goes with the command; worker and child stay, so that the worker can drain."""
+    grown = grow(tmp_path, "load_with_workers", "--command")
+    root, worker = [int(text) for text in (tmp_path / "root").read_text().split()[:2]]
+    kill_later.append(worker)
+    wait_until(lambda: len(grown.loaders) == 2)
+    grown.program.kill()
+    assert wait_until(lambda: not alive(root), 5) < 1
+    wait_until((tmp_path / "orphaned").exists, 5)
+    assert all(alive(pid) for pid in (worker, grown.warm, grown.child, *grown.loaders))
+    assert not grown.lock_is_free()
+    os.kill(worker, signal.SIGKILL)
+    assert wait_until(grown.lock_is_free, 5) < 1
+    end(grown)
+
+
 @pytest.mark.slow
 def test_a_script_that_computes_when_imported_trains_in_fresh_interpreters(tmp_path: Path) -> None:
     """A forked child would hang in its first parallel region; the canary does so in its place."""

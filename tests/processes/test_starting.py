@@ -233,6 +233,8 @@ def test_this_command_starts_scripts_and_modules_again(monkeypatch: pytest.Monke
     monkeypatch.setattr(main, "__file__", str(tmp_path / "<stdin>"))
     with pytest.raises(UserError, match="no file"):
         this_command()
+    with pytest.raises(SpawnFailed, match="put the function"):
+        FreshParent(None, ROLES).spawn("child", {})
 
 
 def test_a_stray_role_variable_is_an_error_and_its_absence_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
