@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweeper.errors import UserError
+from sweeper.trial.tensors import is_tensor
 
 
 @dataclass(slots=True)
@@ -100,7 +101,7 @@ def _number(value: Any, where: str) -> float:
     try:
         if isinstance(value, (str, bytes, type(None))):
             raise TypeError(type(value).__name__)
-        return float(value)
+        return float(value.detach() if is_tensor(value) else value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(
             f"{where} was given {value!r:.80}, which is not a number", remedy="pass a float, an int or a 0-d tensor"

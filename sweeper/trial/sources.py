@@ -18,7 +18,7 @@ class Source(ABC):
     """Why a resume of this loop cannot be promised to be bit-exact; usually nothing."""
     carries_state = False
     """Whether something under the loader (a generator, a sampler) goes on from loop to loop."""
-    generators: Mapping[str, Any] = {}  # noqa: RUF012  never changed; a loader's own are set per object
+    generators: Mapping[str, Any] = {}
     """Random generators to be captured and put back with this loop."""
 
     @abstractmethod

@@ -185,6 +185,17 @@ def _enum_member(tag: Any) -> Enum | None:
     return member if isinstance(member, Enum) else None
 
 
+def _item(tree: Json, key: str) -> Json:
+    """The item of a mapping's tag, in either of the forms that a mapping with text keys has."""
+    if isinstance(tree, dict) and isinstance(pairs := tree.get("$dict"), list):
+        for pair in pairs:
+            if isinstance(pair, list) and len(pair) == 2 and pair[0] == key:
+                return pair[1]
+    elif isinstance(tree, dict):
+        return tree[key]
+    raise KeyError(key)
+
+
 class Decoder:
     """Builds private, writable values from a save; tensors of one decoder share storage as they did."""
 
@@ -200,13 +211,13 @@ class Decoder:
             CheckpointCorrupt: there is nothing there, or it is malformed.
         """
         tree = self.root
-        for key in path:
-            if not isinstance(tree, dict) or key not in tree:
-                raise CheckpointCorrupt(f"the save has no {'.'.join(path)}")
-            tree = tree[key]
         try:
+            for key in path:
+                tree = _item(tree, key)
             return self._value(tree, 0)
-        except (TypeError, KeyError, ValueError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
+        except LookupError:
+            raise CheckpointCorrupt(f"the save has no {'.'.join(path)}") from None
+        except (TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
             raise CheckpointCorrupt(f"malformed value at {'.'.join(path)}: {error}") from error
 
     def _value(self, tree: Json, depth: int) -> Any:
