@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,13 +113,20 @@ def stop_server(home: Path, *, wait_s: float = 60.0) -> bool:
     refuse_other_machine(place, record, this_machine())
     deadline_s = _clock.monotonic_s() + wait_s
     with _start_lock(place, deadline_s):
-        if not (is_locked(place.lock_file("server")) or is_locked(place.lock_file("keeper"))):
+        if not _anything_runs(place):
             return False
-        if not is_locked(place.lock_file("keeper")):
-            _launch_keeper(place)  # a server whose keeper was killed: a new one adopts it and knows how to stop it
-        os.kill(_keeper_pid(place, deadline_s), signal.SIGTERM)
-        _until(lambda: not is_locked(place.lock_file("keeper")), deadline_s, f"the database in {place.folder} to stop")
+        while _anything_runs(place):
+            if not is_locked(place.lock_file("keeper")):
+                _launch_keeper(place)  # a server whose keeper was killed: a new one adopts it and can stop it
+            with suppress(ProcessLookupError):  # killed just now: the next turn sees it
+                os.kill(_keeper_pid(place, deadline_s), signal.SIGTERM)
+            what = f"the database in {place.folder} to stop"
+            _until(lambda: not is_locked(place.lock_file("keeper")), deadline_s, what)
     return True
+
+
+def _anything_runs(place: ServerPlace) -> bool:
+    return is_locked(place.lock_file("server")) or is_locked(place.lock_file("keeper"))
 
 
 def server_status(home: Path) -> ServerStatus:
@@ -138,8 +145,11 @@ def server_status(home: Path) -> ServerStatus:
 
 def _attach(place: ServerPlace, deadline_s: float) -> bool:
     """Hold `users.lock` shared; waits while a stop is under way. False if this process already does."""
-    if place.folder in _attached:
+    held = _attached.get(place.folder)
+    if held is not None and os.fstat(held).st_nlink:
         return False
+    if held is not None:  # the folder was deleted and made anew: that lock is nobody's
+        os.close(_attached.pop(place.folder))
     descriptor = open_lock(place.lock_file("users"))
     try:
         _until(lambda: try_lock(descriptor, shared=True), deadline_s, f"the database in {place.folder} to stop")
@@ -195,6 +205,7 @@ def _make_record(place: ServerPlace, idle_s: float, options: Mapping[str, str]) 
     """Everything for a start, the cluster included; keeps the port of the last start if it is free."""
     run_as = server_cluster.choose_user(place.data)
     install = server_cluster.reachable_install(server_cluster.find_install(place.data), run_as)
+    server_cluster.remove_scratch(place)
     if not place.data.exists():
         server_cluster.create_cluster(place, install, run_as)
     before = place.read_record()

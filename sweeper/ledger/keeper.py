@@ -82,7 +82,7 @@ class Keeper:
             return True
         if self.failed_starts > (FAILED_STARTS if self.was_ready else 0):
             return False
-        self.forget_stale_pid()
+        self.forget_dead_server()
         self.start()
         return True
 
@@ -145,15 +145,18 @@ class Keeper:
         except FileNotFoundError:
             return []
 
-    def forget_stale_pid(self) -> None:
-        """Remove a `postmaster.pid` left by a killed server, whose pid may since belong to someone else.
+    def forget_dead_server(self) -> None:
+        """Remove lock files left by a killed server: their pid may belong to someone else by now, or to a zombie.
 
         We hold `server.lock`: no server of ours is left. One that was started by hand still runs in the directory and
-        keeps its file, so that Postgres itself refuses.
+        keeps its files, so that Postgres itself refuses.
         """
+        data = Path(self.record["data_dir"])
         lines = self.pid_file_lines()
-        if lines and not runs_in(int(lines[0]), self.record["data_dir"]):
-            (Path(self.record["data_dir"]) / "postmaster.pid").unlink(missing_ok=True)
+        if lines and runs_in(int(lines[0]), str(data)):
+            return
+        for stale in (data / "postmaster.pid", *Path(self.record["socket_dir"]).glob(".s.PGSQL.*.lock")):
+            stale.unlink(missing_ok=True)
 
 
 def runs_in(pid: int, folder: str) -> bool:

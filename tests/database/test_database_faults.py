@@ -16,8 +16,8 @@ from faults.postgres_servers import QUICK_NOT_DURABLE
 from faults.tcp_proxy import TcpProxy
 
 from sweeper.errors import LedgerUnavailable
-from sweeper.ledger.database import MAX_CONNECTIONS, Database
 from sweeper.ledger.embedded import ensure_server, stop_server
+from sweeper.ledger.statements import MAX_CONNECTIONS, Database
 
 ByPort = Callable[..., str]
 BACKEND = sa.text("SELECT pg_backend_pid()")

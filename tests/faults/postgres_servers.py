@@ -6,8 +6,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
-QUICK_NOT_DURABLE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
-"""Server settings for tests: a power cut may lose everything, and nothing waits for a disk."""
+QUICK_NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
+"""Server settings for tests: nothing waits for a disk. A killed server still loses nothing, only a power cut would."""
 
 
 def with_database(url: str, name: str) -> str:
