@@ -19,6 +19,7 @@ from sweeper.errors import UserError
 PASSED_ON = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 ROLE = "SWEEPER_ROLE"
 SWEEP = "SWEEPER_SWEEP"
+LAUNCHER = "hydra/launcher=sweeper"
 
 Command = Annotated[list[str] | None, typer.Argument(metavar="-- COMMAND...", help="python train.py -m …")]
 
@@ -50,11 +51,12 @@ def check(
     """Prove that a script resumes exactly: straight, and again with a save, death and resume in the middle."""
     if not os.path.isfile(script):  # noqa: PTH113  what the shell would run, unchanged
         raise UserError(f"there is no script {script!r}", remedy="sweeper check train.py key=value …")
-    arguments = [sys.executable, script, *(overrides or [])]
-    if not any(argument in ("-m", "--multirun") for argument in arguments):
+    given = list(overrides or [])
+    arguments = [sys.executable, script]
+    if "-m" not in given and "--multirun" not in given:
         arguments.append("--multirun")
-    if not any(argument.startswith("hydra/launcher=") for argument in arguments):
-        arguments.append("hydra/launcher=sweeper")
+    # Behind all others: Hydra's parser wants overrides in one row.
+    arguments += given if any(text.startswith("hydra/launcher=") for text in given) else [*given, LAUNCHER]
     become({ROLE: "check"}, arguments)
 
 

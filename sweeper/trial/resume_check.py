@@ -7,14 +7,12 @@ The sides run under different hash seeds, since a resumed process has another on
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import select
 import signal
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sweeper.model.messages import (
@@ -32,43 +30,15 @@ from sweeper.model.messages import (
     ToWorker,
 )
 from sweeper.model.staging import Layout, SaveFacts
-from sweeper.model.trial import Json
 from sweeper.model.waits import Child, ExitStatus
+from sweeper.trial.side_by_side import MAX_NAMED, Place, SealedCopy, Side, differences, fingerprint
 
 StartChild = Callable[[Start, int | None, int], Child]
 """Starts a child: what to run, a restore file's descriptor or None, and the hash seed (`PYTHONHASHSEED`)."""
-Place = tuple[int, int]
-"""Step and epoch of a save."""
-Fingerprint = Mapping[str, str]
-"""Path in the saved tree → digest or text of the value there."""
 EVERY_S: Final = 1e-9
 """Cadence that makes a save due at every save point."""
 LOOK_S: Final = 0.5
-MAX_NAMED: Final = 5
 _STRAIGHT_SEED, _RESUMED_SEED, _AFTER_SEED = 1, 2, 3
-
-
-@dataclass(slots=True, kw_only=True)
-class Side:
-    """What one run showed."""
-
-    saves: dict[Place, Fingerprint] = field(default_factory=dict)
-    reports: list[Reported] = field(default_factory=list)
-    inexact: set[str] = field(default_factory=set)
-    """Reasons that the saves themselves give for not being exact."""
-    last: ToWorker | None = None
-    exited: ExitStatus | None = None
-    output: str = ""
-    stopped_at: SealedCopy | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealedCopy:
-    """A save taken out of the staging file, to resume from."""
-
-    place: Place
-    message: Sealed
-    content: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +57,16 @@ def check_resume(start_child: StartChild, start: Start, *, tell: Callable[[str],
         start: the job; its output directory gets one folder for each side.
         tell: says what is being done, for people.
     """
-    start = replace(start, every_s=EVERY_S)
+    start = replace(start, every_s=EVERY_S, trace=True)
     tell("training straight through")
     straight = observe(start_child(_into(start, "straight"), None, _STRAIGHT_SEED))
     problem = _no_result(straight)
     if problem:
         return Finding(exact=False, lines=problem)
-    if not straight.saves:
+    if not any(not final for _, _, final in straight.saves):
         text = "it never saves: an interrupted trial of this script restarts from zero (see sweeper.resume)"
         return Finding(exact=False, lines=(text,))
-    places = sorted(straight.saves)
+    places = sorted(place for place in straight.saves if not place[2])
     middle = places[len(places) // 2]
     tell(f"training again, killed after the save at step {middle[0]}")
     resumed, copy = _interrupted(start_child, _into(start, "resumed"), middle, tell)
@@ -110,7 +80,7 @@ def check_resume(start_child: StartChild, start: Start, *, tell: Callable[[str],
         return Finding(exact=not resumed.inexact, lines=_praise(straight, resumed, copy.place))
     tell("they differ; training straight through once more, to see whether it agrees with itself")
     again = observe(start_child(_into(start, "again"), None, _RESUMED_SEED))
-    own = differences(straight, again, after=(-1, -1))
+    own = differences(straight, again, after=(-1, -1, False))
     blame = (
         ("two undisturbed runs differ as well, so this is not about resuming:", *own[:MAX_NAMED])
         if own
@@ -187,13 +157,14 @@ def _take(child: Child, message: ToWorker, side: Side, stop_at: Place | None) ->
     match message:
         case Sealed():
             facts = message.facts
-            place = (int(facts["step"]), int(facts["epoch"]))
+            final = isinstance(facts["position"], dict) and bool(facts["position"].get("final"))
+            place = (int(facts["step"]), int(facts["epoch"]), final)
             staged = child.staged()
             end = message.layout_offset + message.layout_bytes
             layout = Layout.from_bytes(staged[message.layout_offset : end])
             side.saves[place] = dict(fingerprint(layout, staged))
             side.inexact.update(SaveFacts(**facts).inexact_reasons)
-            if stop_at is not None and place >= stop_at:
+            if stop_at is not None and place >= stop_at and not final:
                 side.stopped_at = SealedCopy(place=place, message=message, content=bytes(staged[:end]))
             staged.release()
             child.send(Saved(seq=message.seq, ok=True))
@@ -204,67 +175,6 @@ def _take(child: Child, message: ToWorker, side: Side, stop_at: Place | None) ->
         case _:
             pass
     return side.stopped_at is not None
-
-
-def fingerprint(layout: Layout, content: memoryview) -> Iterator[tuple[str, str]]:
-    """Give path and digest of every value of a save; a tensor counts by type, shape and bytes."""
-
-    def digest(index: int) -> str:
-        entry = layout.tensors[index]
-        data = content[entry.offset : entry.offset + entry.size_bytes]
-        return f"{entry.dtype}{list(entry.shape)} {hashlib.blake2b(data, digest_size=16).hexdigest()}"
-
-    def walk(node: Json, path: str) -> Iterator[tuple[str, str]]:
-        if isinstance(node, dict):
-            index = node.get("$tensor")
-            if isinstance(index, int):
-                rest = {key: value for key, value in node.items() if key != "$tensor"}
-                yield path, digest(index) + json.dumps(rest, sort_keys=True)
-                return
-            for key, value in node.items():
-                yield from walk(value, f"{path}.{key}" if path else key)
-        elif isinstance(node, list) and any(isinstance(item, dict | list) for item in node):
-            for position, item in enumerate(node):
-                yield from walk(item, f"{path}[{position}]")
-        else:
-            yield path, json.dumps(node)
-
-    yield from walk(layout.tree, "")
-
-
-def differences(left: Side, right: Side, *, after: Place) -> list[str]:
-    """Name what differs, the earliest first: state at common steps, then reports, then the result."""
-    found = []
-    for place in sorted(left.saves.keys() & right.saves.keys()):
-        if place < after:
-            continue
-        mine, other = left.saves[place], right.saves[place]
-        paths = [path for path in [*mine, *(other.keys() - mine.keys())] if mine.get(path) != other.get(path)]
-        if paths:
-            named = ", ".join(paths[:MAX_NAMED]) + (" …" if len(paths) > MAX_NAMED else "")
-            found.append(f"the state after step {place[0]} (epoch {place[1]}) differs: {named}")
-            break
-    found += _report_differences(left.reports, right.reports)
-    if left.last != right.last:
-        found.append(f"the result differs: {_result(left)} straight, {_result(right)} otherwise")
-    return found
-
-
-def _report_differences(left: Sequence[Reported], right: Sequence[Reported]) -> list[str]:
-    for mine, other in zip(left, right, strict=False):
-        if _exact(mine) != _exact(other):
-            return [f"the report at step {mine.step} differs: {_exact(mine)} straight, {_exact(other)} otherwise"]
-    if len(left) != len(right):
-        return [f"there are {len(left)} reports straight and {len(right)} otherwise"]
-    return []
-
-
-def _exact(report: Reported) -> str:
-    return json.dumps([report.step, report.at_step, report.value, report.metrics], sort_keys=True)
-
-
-def _result(side: Side) -> str:
-    return json.dumps(side.last.value) if isinstance(side.last, Finished) else str(side.last)
 
 
 def _no_result(side: Side) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ def test_the_commands_own_status_is_kept(tmp_path: Path) -> None:
 def test_check_runs_the_script_as_a_sweep_of_one(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SHOW_ROLE)
     done = sweeper("check", "train.py", "lr=0.1", "+x=2", cwd=tmp_path)
-    assert done.stdout == "check None ['lr=0.1', '+x=2', '--multirun', 'hydra/launcher=sweeper']\n"
+    assert done.stdout == "check None ['--multirun', 'lr=0.1', '+x=2', 'hydra/launcher=sweeper']\n"
 
 
 @pytest.mark.parametrize(
