@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import pytest
 
 from sweeper.errors import LeaseLost
+from sweeper.ids import LeaseId
 from sweeper.ledger.checkpoints import adopt_checkpoint, commit_checkpoint, mark_suspect, retire_checkpoints
 from sweeper.ledger.commands import cancel_sweep, cancel_trials, retry_trials
 from sweeper.ledger.database import Database, Statements
 from sweeper.ledger.leases import expire_dead_holder, expire_leases, lease_trial, release_trial, renew_lease
 from sweeper.ledger.results import commit_result, record_reports
-from sweeper.ids import LeaseId
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import CheckpointRef, Grant, Report
 from tests.conftest import _database
@@ -64,8 +64,7 @@ CALLS: dict[str, Callable[[Case, Statements], object]] = {
     ),
     "commit_result": _result,
     "expire_leases": lambda case, db: [
-        gone.lease
-        for gone in expire_leases(db, case.world.sweep_id, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S)
+        gone.lease for gone in expire_leases(db, case.world.sweep_id, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S)
     ],
     "expire_dead_holder": lambda case, db: expire_dead_holder(db, case.grant.lease, reason="dead"),
     "cancel_trials": lambda case, db: [trial.number for trial in cancel_trials(db, case.world.sweep_id, [0])],
@@ -90,7 +89,11 @@ SKIPS = {"expire_leases"}
 def databases(postgres_server: str, ledger_template: str) -> Iterator[tuple[Clock, Database, Database, Database]]:
     for url in _database(postgres_server, template=ledger_template):
         clock = Clock()
-        with Database(url, "main", clock) as db, Database(url, "first", clock) as a, Database(url, "second", clock) as b:
+        with (
+            Database(url, "main", clock) as db,
+            Database(url, "first", clock) as a,
+            Database(url, "second", clock) as b,
+        ):
             yield clock, db, a, b
 
 

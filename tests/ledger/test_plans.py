@@ -1,0 +1,183 @@
+"""Hot statements stay on their indexes, and heartbeats stay HOT, on a table with many trials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sweeper.ids import LeaseId, SweepId, TrialId
+from sweeper.ledger.checkpoints import commit_checkpoint
+from sweeper.ledger.database import Database
+from sweeper.ledger.leases import expire_leases, lease_trial, release_trial, renew_lease
+from sweeper.ledger.results import commit_result, record_reports
+from sweeper.model.states import AttemptOutcome, TrialState
+from sweeper.model.trial import CheckpointRef, Lease, Report
+from tests.conftest import _database
+from tests.ledger.world import HEARTBEAT_S, LEASE_S, Clock, World
+
+FINISHED, PENDING, RUNNING = 30_000, 5_000, 200
+
+POPULATE = f"""
+WITH added AS (
+    INSERT INTO sweeper.trials
+        (sweep_id, number, config_hash, state, fence, attempts, finished_at, lease_id, worker_id, lease_expires_at)
+    SELECT :s, n, md5(n::text), state, CASE WHEN state = 'pending' THEN 0 ELSE 1 END,
+           CASE WHEN state = 'pending' THEN 0 ELSE 1 END, CASE WHEN state = 'completed' THEN :now END,
+           CASE WHEN state = 'running' THEN 'lease' || n END, CASE WHEN state = 'running' THEN 'w' END,
+           CASE WHEN state = 'running' THEN :now END
+    FROM (
+        SELECT n, CASE WHEN n < {FINISHED} THEN 'completed' WHEN n < {FINISHED + RUNNING} THEN 'running'
+                       ELSE 'pending' END AS state
+        FROM generate_series(0, {FINISHED + RUNNING + PENDING - 1}) n
+    ) g
+    RETURNING trial_id, number, state
+), configured AS (
+    INSERT INTO sweeper.configs SELECT trial_id, 0, '{{}}', '[]', '{{}}' FROM added
+), attempted AS (
+    INSERT INTO sweeper.attempts
+        (lease_id, trial_id, fence, lineage, worker_id, host, pool, started_at, first_step, ended_at, outcome, led_to)
+    SELECT 'lease' || number, trial_id, 1, 0, 'w', 'h', 'p', :now, 0, CASE WHEN state = 'completed' THEN :now END,
+           CASE WHEN state = 'completed' THEN 'completed' END, CASE WHEN state = 'completed' THEN 'completed' END
+    FROM added WHERE state <> 'pending'
+), reported AS (
+    INSERT INTO sweeper.reports SELECT trial_id, 1, 1, 0.5, '{{}}', 1, :now FROM added WHERE state <> 'pending'
+)
+INSERT INTO sweeper.requests SELECT trial_id, :a, :s FROM added
+"""
+
+
+class Explaining:
+    """`Statements` that explains what it is given, by the statement's own parameters, and runs it not at all."""
+
+    def __init__(self, connection: sa.Connection, now: datetime) -> None:
+        self.connection = connection
+        self.now = now
+        self.plans: list[dict[str, Any]] = []
+
+    def run(self, statement: sa.Executable, parameters: Mapping[str, Any] = {}) -> Sequence[sa.Row[Any]]:
+        text = str(getattr(statement, "text", statement))
+        binds = getattr(statement, "_bindparams", {})
+        explained = sa.text(f"EXPLAIN (FORMAT JSON) {text}").bindparams(*binds.values())
+        plan = self.connection.execute(explained, dict(parameters)).scalar_one()
+        self.plans.append((json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"])
+        return ()
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["analyzed", "never analyzed"])
+def populated(request: pytest.FixtureRequest, postgres_server: str, ledger_template: str) -> Iterator[World]:
+    for url in _database(postgres_server, template=ledger_template):
+        with Database(url, "plans", Clock(), statement_s=60) as db:
+            world = World.build(db, Clock())
+            world.worker()
+            world.sql("ALTER TABLE sweeper.trials SET (autovacuum_enabled = false)")
+            populate = sa.text(POPULATE).bindparams(sa.bindparam("now", type_=sa.DateTime(timezone=True)))
+            db.run(populate, {"s": world.sweep_id, "a": world.asker_id, "now": world.clock.now})
+            if request.param:
+                world.sql("ANALYZE")
+            yield world
+
+
+def plans_of(world: World, call: Any) -> list[dict[str, Any]]:
+    assert isinstance(world.db, Database)
+    with world.db.transaction() as connection:
+        explaining = Explaining(connection, world.clock.now)
+        try:
+            call(explaining)
+        except Exception as error:
+            assert type(error).__name__ == "LeaseLost"  # no rows came back
+        return explaining.plans
+
+
+BIG = {"trials", "configs", "attempts", "reports", "requests"}
+LEASE = Lease(trial_id=TrialId(FINISHED + 5), fence=1, lease_id=LeaseId(f"lease{FINISHED + 4}"))
+REF = CheckpointRef(fence=1, seq=1, step=1, manifest_key="k", manifest_hash="h", size_bytes=1)
+HOT: dict[str, Any] = {
+    "lease_trial": lambda db, sweep_id: lease_trial(
+        db, sweep_id=sweep_id, worker_id="w", lease_id=LeaseId("new"), lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S,
+        pool="p", host="h", threads=1, number_floor=FINISHED,
+    ),
+    "renew_lease": lambda db, sweep_id: renew_lease(db, LEASE, lease_s=LEASE_S),
+    "record_reports": lambda db, sweep_id: record_reports(
+        db, LEASE, [Report(step=1, at_step=1, value=1.0)], lease_s=LEASE_S
+    ),
+    "commit_checkpoint": lambda db, sweep_id: commit_checkpoint(db, LEASE, REF, save_s=1.0, lease_s=LEASE_S),
+    "release_trial": lambda db, sweep_id: release_trial(db, LEASE, outcome=AttemptOutcome.EVICTED, reason=""),
+    "commit_result": lambda db, sweep_id: commit_result(
+        db, LEASE, state=TrialState.COMPLETED, outcome=AttemptOutcome.COMPLETED, result=1.0, reason="", outcome_key="k",
+        outcome_hash="h", outcome_stored=True,
+    ),
+    "expire_leases": lambda db, sweep_id: expire_leases(db, sweep_id, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_a_hot_statement_reads_no_large_table_from_end_to_end(populated: World, name: str) -> None:
+    plans = plans_of(populated, lambda db: HOT[name](db, SweepId(populated.sweep_id)))
+    assert plans
+    scanned = [
+        node["Relation Name"]
+        for plan in plans
+        for node in nodes(plan)
+        if node["Node Type"] == "Seq Scan" and node["Relation Name"] in BIG
+    ]
+    assert scanned == []
+
+
+def test_a_claim_walks_the_pending_index_and_sorts_nothing_before_it_stops(populated: World) -> None:
+    (plan,) = plans_of(populated, lambda db: HOT["lease_trial"](db, populated.sweep_id))
+    (choice,) = [node for node in nodes(plan) if node["Node Type"] == "Append" and node.get("Alias") is None][:1]
+    locks = [node for node in nodes(choice) if node["Node Type"] == "LockRows"]
+    assert len(locks) == 3, "one for each branch of the choice"
+    for lock in locks:
+        kinds = [(node["Node Type"], node.get("Index Name")) for node in nodes(lock)]
+        assert ("Index Scan", "trials_pending") in kinds
+        assert "Sort" not in [kind for kind, _ in kinds]
+
+
+def test_expiry_scans_the_index_of_leases(populated: World) -> None:
+    plan = plans_of(populated, lambda db: HOT["expire_leases"](db, populated.sweep_id))[0]
+    assert "trials_lease" in {node.get("Index Name") for node in nodes(plan)}
+
+
+def test_heartbeats_are_hot(world: World) -> None:
+    world.add(50)
+    leases = [world.lease().lease for _ in range(50)]
+    world.sql("SELECT pg_stat_force_next_flush()")
+    before = stats(world)
+    for step in range(20):
+        world.clock.advance(HEARTBEAT_S)
+        for lease in leases:
+            renew_lease(world.db, lease, lease_s=LEASE_S, step=step)
+    after = stats(world)
+    updates, hot = after[0] - before[0], after[1] - before[1]
+    assert updates == 1000
+    assert hot >= 0.9 * updates
+
+
+def test_a_heartbeat_writes_little(world: World) -> None:
+    """At most 250 bytes of WAL, full page images (after a checkpoint) aside."""
+    world.add(1)
+    lease = world.lease().lease
+    renew_lease(world.db, lease, lease_s=LEASE_S, step=0)
+    start = world.sql("SELECT pg_current_wal_insert_lsn()::text AS at")[0].at
+    for step in range(200):
+        renew_lease(world.db, lease, lease_s=LEASE_S, step=step)
+    written = world.sql("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), :at) AS bytes", at=start)[0].bytes
+    assert written / 200 <= 250
+
+
+def stats(world: World) -> tuple[int, int]:
+    world.sql("SELECT pg_stat_force_next_flush()")
+    row = world.sql("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'trials'")[0]
+    return row.n_tup_upd, row.n_tup_hot_upd
