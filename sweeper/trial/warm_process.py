@@ -179,7 +179,7 @@ class _WarmProcess:
             else:
                 lead_group(0)
                 die_with_parent(parent)
-            self._shed()
+            self._shed(role)
             if body["output"]:
                 output = descriptors.pop()
                 os.dup2(output, 1)
@@ -190,11 +190,13 @@ class _WarmProcess:
             os._exit(1)
         perform(role, body["payload"], tuple(descriptors))
 
-    def _shed(self) -> None:
+    def _shed(self, role: Role) -> None:
         signal.set_wakeup_fd(-1)
-        for number in (*IGNORED, signal.SIGCHLD, _OWNER_DIED):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in (*IGNORED, _OWNER_DIED):  # a child goes on ignoring them until it has handlers of its own
+            signal.signal(number, signal.SIG_DFL if role.survives else signal.SIG_IGN)
+        if role.survives:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._selector.close()
         for channel in (self._control, self._wake_reader, self._wake_writer):
             channel.close()
