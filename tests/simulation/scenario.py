@@ -46,7 +46,7 @@ class Shape:
     workers: int = 2
     trials: int = 3
     steps: int = 24
-    faults_s: float = 400.0
+    faults_s: float = 300.0
     rates: Rates = Rates()
 
 
@@ -153,7 +153,7 @@ class Scenario:
                 worker_id=worker_id, host=host, boot_id=host, lock_path=worker_id, lock_inode="0:0", pid=1, pool="sim"
             ),
             settings=WorkerSettings(
-                lease=LEASE, checkpoint=CheckpointSettings(every_s=5.0), hang_s=hang_s, poll_s=5.0
+                lease=LEASE, checkpoint=CheckpointSettings(every_s=5.0), hang_s=hang_s, poll_s=8.0
             ),
         )  # fmt: skip
         process.on_end = lambda: self._again(lambda: self._start_worker(index))
@@ -173,7 +173,7 @@ class Scenario:
             coordinator_id=CoordinatorId(self._hex(process.name)), sweep=self.sweep, asker=asker, workers=NoWorkers(),
             sink=Silence(),
             settings=CoordinatorSettings(
-                workers=0, lease=LEASE, turn_s=10.0, tend_every_s=10.0, collect_after_s=300.0, collect_every_s=60.0
+                workers=0, lease=LEASE, turn_s=15.0, tend_every_s=15.0, collect_after_s=300.0, collect_every_s=60.0
             ),
         )  # fmt: skip
 
@@ -355,10 +355,10 @@ class Scenario:
 
     # -- watching -----------------------------------------------------------------------------------------------------
 
-    def statement_ran(self) -> None:
-        """The ledger may have changed: look again after this step."""
+    def statement_ran(self, *, wrote: bool) -> None:
+        """Count it; if the ledger may have changed, look again after this step."""
         self.statements += 1
-        self._dirty = True
+        self._dirty = self._dirty or wrote
 
     def _after_step(self) -> None:
         if self._dirty:
@@ -388,8 +388,19 @@ class Counted:
         return self._scenario.database.now
 
     def run(self, statement: sa.Executable, parameters: Any = {}) -> Any:
-        self._scenario.statement_ran()
-        return self._scenario.database.run(self._scenario.rewrite(statement), parameters)
+        rows = self._scenario.database.run(self._scenario.rewrite(statement), parameters)
+        self._scenario.statement_ran(wrote=_writes(statement) and not (isinstance(rows, list) and not rows))
+        return rows
+
+
+_writing: dict[int, bool] = {}
+
+
+def _writes(statement: sa.Executable) -> bool:
+    if id(statement) not in _writing:
+        text = str(statement)
+        _writing[id(statement)] = any(verb in text for verb in ("INSERT", "UPDATE ", "DELETE"))
+    return _writing[id(statement)]
 
 
 class NoWorkers:
@@ -445,7 +456,7 @@ def shape_of(world: World) -> Shape:
         store_lost_reply=0.02 * bad, store_crash=0.004 * bad, store_denied=0.001 * bad,
     )  # fmt: skip
     # More workers than trials where grants are lost, so that somebody waits to be given the same fence again.
-    return Shape(workers=4 if fails_over else 2, steps=random_.randint(20, 80), rates=rates)
+    return Shape(workers=4 if fails_over else 2, steps=random_.randint(15, 60), rates=rates)
 
 
 def _new_trial(number: int, seed: int) -> NewTrial:
