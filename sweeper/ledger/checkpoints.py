@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sweeper.ids import SweepId
-from sweeper.ledger.database import Statements
 from sweeper.ledger.guards import EXTENDED, HELD, NOW, held, receipt, refusal
 from sweeper.ledger.pulse import TOUCHED, heartbeat_of
 from sweeper.ledger.rows import checkpoint_of
-from sweeper.ledger.statement import statement
+from sweeper.ledger.sql import statement
+from sweeper.ledger.statements import Statements
 from sweeper.ledger.storable import storable
 from sweeper.model.trial import CheckpointRef, Lease
 

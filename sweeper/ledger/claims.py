@@ -10,7 +10,7 @@ from sweeper.ids import ConfigHash, LeaseId, SweepId, TrialId, TrialNumber
 from sweeper.ledger.guards import EXTENDED, NOW
 from sweeper.ledger.pulse import TOUCHED
 from sweeper.ledger.rows import head_of
-from sweeper.ledger.statement import statement
+from sweeper.ledger.sql import statement
 from sweeper.model.trial import Grant, Lease
 
 _OPEN: Final = """

@@ -9,11 +9,11 @@ import sqlalchemy as sa
 
 from sweeper.errors import LedgerUnavailable
 from sweeper.ids import SweepId
-from sweeper.ledger.database import Statements
 from sweeper.ledger.endings import UNLEASED, closed
 from sweeper.ledger.guards import NOW
 from sweeper.ledger.reads import trials_with_ids
-from sweeper.ledger.statement import statement
+from sweeper.ledger.sql import statement
+from sweeper.ledger.statements import Statements
 from sweeper.model.trial import Trial
 
 _NAMED: Final = """
@@ -130,9 +130,7 @@ def cancel_sweep(db: Statements, sweep_id: SweepId) -> list[Trial]:
     return _cancel(db, _CANCEL_SWEEP, sweep_id, None)
 
 
-def _cancel(
-    db: Statements, cancel: sa.Executable, sweep_id: SweepId, numbers: Sequence[int] | None
-) -> list[Trial]:
+def _cancel(db: Statements, cancel: sa.Executable, sweep_id: SweepId, numbers: Sequence[int] | None) -> list[Trial]:
     parameters = {"now": db.now, "sweep_id": sweep_id, "numbers": _list(numbers), "reason": "cancelled by command"}
     cancelled: set[int] = set()
     for _ in range(MAX_ROUNDS):

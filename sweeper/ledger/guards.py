@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sweeper.errors import LeaseLost
-from sweeper.ledger.database import Statements
-from sweeper.ledger.statement import statement
+from sweeper.ledger.sql import statement
+from sweeper.ledger.statements import Statements
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import Lease
 

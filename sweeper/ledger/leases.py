@@ -14,10 +14,10 @@ import sqlalchemy as sa
 from sweeper.ids import LeaseId, SweepId, TrialId, TrialNumber, WorkerId
 from sweeper.ledger import endings
 from sweeper.ledger.claims import LEASE, grant_of
-from sweeper.ledger.database import Statements
 from sweeper.ledger.guards import EXTENDED, HELD, NOW, held, receipt, refusal, replayed
 from sweeper.ledger.pulse import AWAKE, TOUCHED, heartbeat_of
-from sweeper.ledger.statement import statement
+from sweeper.ledger.sql import statement
+from sweeper.ledger.statements import Statements
 from sweeper.ledger.storable import storable
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import Grant, Holder, Lease, WorkerRecord

@@ -7,10 +7,10 @@ from typing import Final
 
 from sweeper.errors import UserError
 from sweeper.ids import AskerId, ConfigHash, SweepId, TrialId, TrialNumber
-from sweeper.ledger.database import Statements
 from sweeper.ledger.guards import NOW
 from sweeper.ledger.rows import attempt_of, checkpoint_of, trial_of
-from sweeper.ledger.statement import statement
+from sweeper.ledger.sql import statement
+from sweeper.ledger.statements import Statements
 from sweeper.model.progress import RunningTrial, SweepProgress
 from sweeper.model.states import TrialState
 from sweeper.model.tagged import from_tagged

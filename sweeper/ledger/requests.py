@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from sweeper.errors import LedgerUnavailable
 from sweeper.ids import AskerId, ConfigHash, SweepId
-from sweeper.ledger.database import Statements
 from sweeper.ledger.guards import NOW
 from sweeper.ledger.reads import trials_with_hashes
-from sweeper.ledger.statement import statement
+from sweeper.ledger.sql import statement
+from sweeper.ledger.statements import Statements
 from sweeper.model.trial import AskerRecord, NewTrial, Trial
 
 BATCH: Final = 200

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from sweeper.ids import ConfigHash, LeaseId, SweepId, TrialId, TrialNumber
-from sweeper.ledger.database import Statements
 from sweeper.ledger.endings import UNLEASED, closed
 from sweeper.ledger.guards import EXTENDED, HELD, NOW, held, receipt, refusal, replayed
 from sweeper.ledger.pulse import TOUCHED, heartbeat_of
 from sweeper.ledger.reads import reports_of
-from sweeper.ledger.statement import statement
+from sweeper.ledger.sql import statement
+from sweeper.ledger.statements import Statements
 from sweeper.ledger.storable import storable
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.tagged import to_tagged

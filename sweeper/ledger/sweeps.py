@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from sweeper.errors import UserError
 from sweeper.ids import CoordinatorId, LedgerId, SweepId
-from sweeper.ledger.database import Statements
 from sweeper.ledger.guards import NOW
-from sweeper.ledger.statement import statement
+from sweeper.ledger.sql import statement
+from sweeper.ledger.statements import Statements
 from sweeper.model.retry import RetryPolicy
 from sweeper.model.states import SweepState, TrialState
 from sweeper.model.trial import Json, Sweep, SweepSpec

@@ -1,4 +1,4 @@
-"""A ledger under virtual time, and a sweep on it. One database for all, emptied between tests: making one takes longer."""
+"""A ledger under virtual time, and a sweep on it. One database for all, emptied between tests: that is quicker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FENCE: every write under a lease is refused to everyone but its holder, one test per write and kind of stale lease."""
+"""FENCE: every write under a lease is refused to all but its holder: a test per write and kind of stale lease."""
 
 from __future__ import annotations
 

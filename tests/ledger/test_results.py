@@ -139,7 +139,7 @@ def test_an_invalid_result_fails_the_trial_at_once(world: World) -> None:
     world.add(1)
     grant = world.lease()
     commit_result(
-        world.db, grant.lease, state=TrialState.FAILED, outcome=AttemptOutcome.INVALID, result="x", reason="not a number",
+        world.db, grant.lease, state=TrialState.FAILED, outcome=AttemptOutcome.INVALID, result="x", reason="no number",
         error="returned 'x'", outcome_key=None, outcome_hash=None, outcome_stored=False,
     )  # fmt: skip
     trial = world.trial()

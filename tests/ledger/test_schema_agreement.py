@@ -14,14 +14,16 @@ from sweeper.ledger.tables import SCHEMA, metadata
 CATALOG = {
     "constraints": (
         "SELECT conrelid::regclass::text AS owner, conname, pg_get_constraintdef(oid) AS definition FROM pg_constraint"
-        " WHERE connamespace = 'sweeper'::regnamespace AND conrelid <> 'sweeper.alembic_version'::regclass ORDER BY 1, 2"
+        " WHERE connamespace = 'sweeper'::regnamespace"
+        " AND conrelid <> 'sweeper.alembic_version'::regclass ORDER BY 1, 2"
     ),
     "indexes": (
         "SELECT tablename, indexname, indexdef FROM pg_indexes"
         " WHERE schemaname = 'sweeper' AND tablename <> 'alembic_version' ORDER BY 1, 2"
     ),
     "columns": (
-        "SELECT table_name, column_name, data_type, is_nullable, column_default, is_identity FROM information_schema.columns"
+        "SELECT table_name, column_name, data_type, is_nullable, column_default, is_identity"
+        " FROM information_schema.columns"
         " WHERE table_schema = 'sweeper' AND table_name <> 'alembic_version' ORDER BY 1, 2"
     ),
     "storage": (

@@ -16,9 +16,10 @@ from sweeper.errors import LeaseLost
 from sweeper.ids import LeaseId
 from sweeper.ledger.checkpoints import adopt_checkpoint, commit_checkpoint, mark_suspect, retire_checkpoints
 from sweeper.ledger.commands import cancel_sweep, cancel_trials, retry_trials
-from sweeper.ledger.database import Database, Statements
+from sweeper.ledger.database import Database
 from sweeper.ledger.leases import expire_dead_holder, expire_leases, lease_trial, release_trial, renew_lease
 from sweeper.ledger.results import commit_result, record_reports
+from sweeper.ledger.statements import Statements
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import CheckpointRef, Grant, Report
 from tests.conftest import _database
@@ -285,7 +286,7 @@ def test_a_report_that_commits_late_is_before_the_takeover(
     databases: tuple[Clock, Database, Database, Database], case: Case
 ) -> None:
     """A zombie's insert must not land after a successor's grant: the expiry passes over the row, so nobody takes it."""
-    clock, db, a, b = databases
+    _, _, a, b = databases
     with standing(a) as session:
         case.call(session, "record_reports")
         assert case.call(b, "expire_leases") == []

@@ -13,11 +13,11 @@ import sqlalchemy as sa
 
 from sweeper.ids import AskerId, ConfigHash, LeaseId, SweepId, WorkerId
 from sweeper.ledger.checkpoints import commit_checkpoint
-from sweeper.ledger.database import Statements
 from sweeper.ledger.leases import Expired, expire_leases, lease_trial, register_worker, release_trial
 from sweeper.ledger.reads import attempts_of, trials
 from sweeper.ledger.requests import register_asker, request_trials
 from sweeper.ledger.results import commit_result
+from sweeper.ledger.statements import Statements
 from sweeper.ledger.sweeps import open_sweep
 from sweeper.model.retry import RetryPolicy
 from sweeper.model.states import AttemptOutcome, TrialState
