@@ -7,12 +7,7 @@ its last user has gone. Users are counted by the locks they hold, never by pid.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import socket
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,21 +18,17 @@ import psycopg
 
 from sweeper.clock import SystemClock
 from sweeper.errors import UserError
-from sweeper.ledger import keeper, server_cluster
+from sweeper.ledger import server_start
 from sweeper.ledger.file_locks import is_locked, open_lock, try_lock
 from sweeper.ledger.server_place import (
     SET_URL,
     ServerPlace,
-    ServerRecord,
-    minimal_environment,
     refuse_other_machine,
     this_machine,
 )
 
 IDLE_S = 600.0
 """Default seconds without users after which the server stops."""
-SOCKET_PATH_BYTES = 107
-"""Longest path of a Unix socket on Linux, unix(7)."""
 START_TRIES = 3
 POLL_S = 0.02
 
@@ -117,7 +108,9 @@ def stop_server(home: Path, *, wait_s: float = 60.0) -> bool:
             return False
         while _anything_runs(place):
             if not is_locked(place.lock_file("keeper")):
-                _launch_keeper(place)  # a server whose keeper was killed: a new one adopts it and can stop it
+                server_start.launch_keeper(
+                    place
+                )  # a server whose keeper was killed: a new one adopts it and can stop it
             with suppress(ProcessLookupError):  # killed just now: the next turn sees it
                 os.kill(_keeper_pid(place, deadline_s), signal.SIGTERM)
             what = f"the database in {place.folder} to stop"
@@ -185,8 +178,8 @@ def _start(place: ServerPlace, *, idle_s: float, options: Mapping[str, str], dea
                 return url
             if not is_locked(place.lock_file("keeper")):
                 if not is_locked(place.lock_file("server")):
-                    place.write_record(_make_record(place, idle_s, options))
-                _launch_keeper(place)
+                    place.write_record(server_start.plan_start(place, idle_s, options))
+                server_start.launch_keeper(place)
             _until(
                 lambda: _running_url(place) is not None or not is_locked(place.lock_file("keeper")),
                 deadline_s,
@@ -199,71 +192,6 @@ def _start(place: ServerPlace, *, idle_s: float, options: Mapping[str, str], dea
         f"the database server in {place.folder} does not start: {' | '.join(lines[-3:])}",
         remedy=f"See {place.log}, or: {SET_URL}.",
     )
-
-
-def _make_record(place: ServerPlace, idle_s: float, options: Mapping[str, str]) -> ServerRecord:
-    """Everything for a start, the cluster included; keeps the port of the last start if it is free."""
-    run_as = server_cluster.choose_user(place.data)
-    install = server_cluster.reachable_install(server_cluster.find_install(place.data), run_as)
-    server_cluster.remove_scratch(place)
-    if not place.data.exists():
-        server_cluster.create_cluster(place, install, run_as)
-    before = place.read_record()
-    port = _free_port(before.port if before else 0)
-    socket_dir = _socket_folder(place, before, port, run_as)
-    host, boot_id = this_machine()
-    command = [str(install / "bin" / "postgres"), "-D", server_cluster.server_data_argument(place.data, run_as)]
-    command += ["-p", str(port), "-k", "." if socket_dir == place.data else str(socket_dir)]
-    command += [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
-    return ServerRecord(
-        host=host,
-        boot_id=boot_id,
-        port=port,
-        data_dir=str(place.data),
-        socket_dir=str(socket_dir),
-        command=tuple(command),
-        run_as=run_as,
-        idle_s=idle_s,
-    )
-
-
-def _socket_folder(place: ServerPlace, before: ServerRecord | None, port: int, run_as: tuple[int, int] | None) -> Path:
-    """The data directory, which is private, or a private folder in the temp folder when that path is too long."""
-    if len(os.fsencode(place.data / f".s.PGSQL.{port}")) <= SOCKET_PATH_BYTES:
-        return place.data
-    if before is not None and before.socket_dir != before.data_dir:
-        shutil.rmtree(before.socket_dir, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix="sweeper-"))
-    if run_as:
-        os.chown(folder, *run_as)
-    return folder
-
-
-def _free_port(preferred: int) -> int:
-    """A free loopback port, the preferred one if possible so that URLs stay good. Someone may still take it first."""
-    for port in (preferred, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise UserError("no free port on the loopback address", remedy=f"{SET_URL}.")
-
-
-def _launch_keeper(place: ServerPlace) -> None:
-    """Start a keeper in a fresh interpreter; it has left our process tree when this returns."""
-    with place.log.open("ab") as log:
-        subprocess.run(
-            [sys.executable, "-I", "-S", keeper.__file__, str(place.folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=minimal_environment(os.environ),
-            start_new_session=True,
-            check=False,
-        )
 
 
 def _keeper_pid(place: ServerPlace, deadline_s: float) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -376,3 +377,11 @@ def test_status_of_a_home_without_a_server(tmp_path: Path) -> None:
     assert status.host is None
     assert not stop_server(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_home_that_was_deleted_under_an_attached_process_is_made_anew(home: Path) -> None:
+    start(home)
+    stop_server(home)
+    shutil.rmtree(home)
+    assert answers(start(home))
+    assert server_status(home).in_use
