@@ -2,6 +2,8 @@
 
 The session fixture `s3_server` puts endpoint, region and dummy credentials into this process's environment, as a user
 would; `s3_store_url` makes a fresh bucket and gives ``s3://bucket/…``.
+
+PYTEST_DONT_REWRITE (a test may have imported this module before another names it as a plugin)
 """
 
 from __future__ import annotations

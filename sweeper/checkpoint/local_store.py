@@ -14,10 +14,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from sweeper.checkpoint.failures import translate
 from sweeper.checkpoint.keys import require_safe
@@ -25,9 +25,8 @@ from sweeper.checkpoint.root_url import Root
 from sweeper.errors import ObjectExists, ObjectMissing, StoreUnavailable, UserError
 from sweeper.ids import system_random_hex
 
-T = TypeVar("T")
 _TEMPORARY = ".tmp-"
-_FOLDER_RACES = 20
+_FOLDER_RACES = 100
 """How often a folder may vanish under us (its last object was deleted) before we give up."""
 _flush = getattr(os, "fdatasync", os.fsync)
 _NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
@@ -57,7 +56,7 @@ class LocalStore:
         path = self._path(key)
         with self._errors(f"creating {key}"):
             try:
-                _in_folder(path, lambda: _link_new(path, data))
+                self._in_folder(path, lambda: _link_new(path, data))
             except FileExistsError:
                 if _slurp(path) != data:
                     raise ObjectExists(f"creating {key}: other bytes are there") from None
@@ -66,7 +65,7 @@ class LocalStore:
         """See `ObjectStore.replace`."""
         path = self._path(key)
         with self._errors(f"replacing {key}"):
-            _in_folder(path, lambda: _rename_over(path, data))
+            self._in_folder(path, lambda: _rename_over(path, data))
 
     def read(self, key: str) -> bytes:
         """See `ObjectStore.read`."""
@@ -82,7 +81,10 @@ class LocalStore:
     def size(self, key: str) -> int:
         """See `ObjectStore.size`."""
         with self._errors(f"looking at {key}"):
-            return os.stat(self._path(key)).st_size  # noqa: PTH116 ten times cheaper than a Path on the hot way
+            status = os.stat(self._path(key))  # noqa: PTH116 the key may be a folder of other keys
+            if not stat.S_ISREG(status.st_mode):
+                raise ObjectMissing(f"looking at {key}: no such object")
+            return status.st_size
 
     def list(self, prefix: str) -> list[str]:
         """See `ObjectStore.list`."""
@@ -109,6 +111,16 @@ class LocalStore:
                 return
             folder = folder.parent
 
+    def _in_folder(self, path: str, write: Callable[[], None]) -> None:
+        """Run `write`, making the path's folder when it is not there; deleters may take it away again meanwhile."""
+        for _ in range(_FOLDER_RACES):
+            with contextlib.suppress(FileNotFoundError):
+                return write()
+            self._require_root(f"writing {path}")
+            with contextlib.suppress(FileNotFoundError):
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
+        raise StoreUnavailable(f"the folder of {path} vanishes as often as it is made")
+
     def _path(self, key: str) -> str:
         return f"{self._root}/{require_safe(key)}"
 
@@ -127,15 +139,6 @@ class LocalStore:
             if isinstance(ours, ObjectMissing):
                 self._require_root(doing)
             raise ours from error
-
-
-def _in_folder(path: str, write: Callable[[], T]) -> T:
-    """Run `write`, making the path's folder when it is not there; deleters may take it away again meanwhile."""
-    for _ in range(_FOLDER_RACES):
-        with contextlib.suppress(FileNotFoundError):
-            return write()
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return write()
 
 
 def _link_new(path: str, data: bytes | memoryview) -> None:

@@ -17,6 +17,8 @@ from sweeper.model.trial import CheckpointRef
 
 PIECE_BYTES = 32 * 2**20
 """Most bytes fetched by one request, so that restoring needs little memory beyond its target."""
+MANIFEST_FIRST_BYTES = 2**20
+"""Asked for first: nearly every manifest is shorter, and a call may take the longer the more it asks for."""
 
 
 class CheckpointMissing(CheckpointCorrupt, ObjectMissing):
@@ -104,7 +106,10 @@ def _progress(ref: CheckpointRef) -> tuple[int, int, int, str]:
 
 def _read_manifest(store: ObjectStore, key: str) -> bytes:
     try:
-        return store.read_range(key, 0, MAX_MANIFEST_BYTES + 1)
+        data = store.read_range(key, 0, MANIFEST_FIRST_BYTES)
+        if len(data) < MANIFEST_FIRST_BYTES:
+            return data
+        return data + store.read_range(key, MANIFEST_FIRST_BYTES, MAX_MANIFEST_BYTES)
     except ObjectMissing as error:
         raise CheckpointMissing(f"{key} is not in the store") from error
 

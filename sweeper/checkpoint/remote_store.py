@@ -188,7 +188,8 @@ def _file_system(root: Root, timeout_s: float) -> Any:  # Any: fsspec is untyped
 def _s3_options(configured: Mapping[str, Any], environ: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
     """Timeouts and few retries inside the client, under what the user configured for fsspec.
 
-    Endpoint, region, credentials and checksums (`AWS_REQUEST_CHECKSUM_CALCULATION=when_required`) come from the
+    Endpoint, region, credentials and checksums (`AWS_REQUEST_CHECKSUM_CALCULATION` and
+    `AWS_RESPONSE_CHECKSUM_VALIDATION`, `when_required` for servers that refuse the newer ones) come from the
     standard AWS variables and files, which botocore reads itself.
     """
     for endpoint in (

@@ -45,13 +45,13 @@ def parse_root(url: str) -> Root:
         UserError: the URL could not be used safely; the message never repeats a credential.
     """
     scheme, separator, rest = url.partition("://")
+    _refuse_credentials(scheme if separator else "file", rest if separator else url)
     if not separator:
         scheme, rest = "file", url
         if not url.startswith("/"):
             raise UserError(f"The store {_shown(url)!r} is neither a URL nor an absolute path.", remedy=_REMEDY)
     if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme):
         raise UserError(f"The store URL's scheme {_shown(scheme)!r} is not a name in small letters.", remedy=_REMEDY)
-    _refuse_credentials(scheme, rest)
     if scheme in ("file", "local"):
         return Root(scheme="file", path=_local_path(rest, encoded=bool(separator)))
     path = rest.removesuffix("/")
@@ -62,11 +62,11 @@ def parse_root(url: str) -> Root:
 
 
 def _refuse_credentials(scheme: str, rest: str) -> None:
-    authority = rest.split("/")[0]
-    user, at, _ = rest.rpartition("@") if "@" in authority else authority.rpartition("@")
-    if at and (scheme == "s3" or ":" in user):
+    """A secret may itself hold a slash, so everything before the last `@` is looked at, not only a host's part."""
+    before, at, _ = rest.rpartition("@")
+    if (at and ":" in before) or (scheme == "s3" and "@" in rest.split("/")[0]):
         raise UserError(
-            f"The store URL ({scheme}://…@…) holds credentials, which would end up in tables and logs.",
+            "The store URL holds credentials (…:…@…), which would end up in tables and logs.",
             remedy="Take them out of the URL; give AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or a role.",
         )
 

@@ -137,3 +137,6 @@ def test_a_store_whose_folder_is_gone_is_unavailable_not_empty(
         load(store, ref)
     with pytest.raises(StoreUnavailable):
         newest_valid_manifest(store, lineage=0, **TRIAL)
+    with pytest.raises(StoreUnavailable):
+        small_save(store, seq=2)
+    assert not (tmp_path / "store").exists(), "nothing was written beside the real store"
