@@ -290,8 +290,14 @@ def quoted(text: str) -> str:
     return f"'{escaped}{chr(92) * trailing}'"
 
 
+def override_lines(config: DictConfig, kind: str) -> list[str]:
+    """Give `hydra.overrides.task` or `.hydra` as written; iterating over the node would resolve what they refer to."""
+    lines = OmegaConf.to_container(config.hydra.overrides[kind], resolve=False)
+    return [str(line) for line in lines] if isinstance(lines, list) else []
+
+
 def _hydra_overrides(master: DictConfig) -> list[str]:
-    return [str(line) for line in master.hydra.overrides.hydra]
+    return override_lines(master, "hydra")
 
 
 def _overlap(values: Sequence[Override], others: Sequence[Override]) -> bool:

@@ -17,7 +17,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from sweeper.errors import UserError
-from sweeper.hydra.compose import quoted
+from sweeper.hydra.compose import override_lines, quoted
 
 _MAX_COMPONENT_BYTES: Final = 200
 """File systems stop at 255; attempts and log files get their suffixes beside it."""
@@ -141,7 +141,7 @@ def pin_sweep_dir(config: DictConfig, directory: Path) -> None:
     line = f"{_SWEEP_DIR}{quoted(str(directory))}"
     with read_write(config.hydra), open_dict(config.hydra):
         config.hydra.sweep.dir = literal(str(directory))
-        kept = [str(each) for each in config.hydra.overrides.hydra if not str(each).startswith(_SWEEP_DIR)]
+        kept = [each for each in override_lines(config, "hydra") if not each.startswith(_SWEEP_DIR)]
         config.hydra.overrides.hydra = [*kept, line]
 
 

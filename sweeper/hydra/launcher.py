@@ -14,10 +14,12 @@ from pathlib import Path
 from hydra.errors import HydraException
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
 
 from sweeper.errors import UserError
 from sweeper.hydra.answering import answering
-from sweeper.hydra.compose import TemplateLoader
+from sweeper.hydra.checking import Checking
+from sweeper.hydra.compose import TemplateLoader, override_lines
 from sweeper.hydra.directories import claim_sweep_dir, pin_sweep_dir, resolve_sweep_dir
 from sweeper.hydra.launching import Launch
 from sweeper.hydra.naming import (
@@ -31,12 +33,12 @@ from sweeper.hydra.naming import (
 )
 from sweeper.hydra.settings import LauncherSettings, check_overrides, read_settings
 from sweeper.hydra.task import HydraTask
-from sweeper.hydra.worker_role import WORKER, asked_role, be_worker, worker_role
+from sweeper.hydra.worker_role import CHECK, WORKER, asked_role, be_worker, worker_role
 from sweeper.ledger.sweeps import find_sweep
 from sweeper.model.trial import Sweep
 from sweeper.trial.child import child_role
 from sweeper.trial.child_starter import CHILD_ROLE
-from sweeper.trial.fresh import run_role_from_environment
+from sweeper.trial.fresh import FreshParent, run_role_from_environment, this_command
 from sweeper.trial.spawning import Role
 from sweeper.trial.warm_parent import WarmParent
 from sweeper.wiring import WORKER_ROLE, connect
@@ -45,7 +47,7 @@ log = logging.getLogger("sweeper.launcher")
 _MAX_PRIMED = 4
 
 
-def prepare(context: HydraContext, function: TaskFunction, config: DictConfig) -> Launch:
+def prepare(context: HydraContext, function: TaskFunction, config: DictConfig) -> Launch | Checking:
     """Set the launcher up for one command; bad input ends the process with status 2 and one message.
 
     In a process that was started as a worker or a child, takes over and never returns.
@@ -64,6 +66,8 @@ def prepare(context: HydraContext, function: TaskFunction, config: DictConfig) -
         roles = {**children, WORKER_ROLE: worker_role(children, settings, trial_task)}
         if asked is None:
             run_role_from_environment(roles)
+        if asked is not None and asked.kind == CHECK:
+            return Checking(loader=loader, config=config, settings=settings, children=children)
         _prime(loader, config)
         if asked is not None and asked.kind == WORKER:
             be_worker(
@@ -107,6 +111,7 @@ def _begin(
         default_named=named is None and settings.name is None,
         backends=backends,
         warm=warm,
+        fallback=FreshParent(this_command(), roles) if roles is not None else None,
     )
 
 
@@ -144,11 +149,10 @@ def _prime(loader: TemplateLoader, config: DictConfig) -> None:
 
 def _likely_jobs(loader: TemplateLoader, config: DictConfig) -> Iterator[list[str]]:
     """One job for each combination of swept groups, with the first value of everything else."""
-    params = config.hydra.sweeper.get("params") or {}
-    lines = [f"{key}={value}" for key, value in params.items()]
-    lines += [str(line) for line in config.hydra.overrides.task]
     jobs: list[dict[str, str]] = [{}]
     try:
+        lines = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
+        lines += override_lines(config, "task")
         for line in lines:
             override = loader.parse(line)
             key = override.get_key_element()
@@ -161,7 +165,7 @@ def _likely_jobs(loader: TemplateLoader, config: DictConfig) -> Iterator[list[st
             if not loader.is_group(config, override.key_or_group):
                 values = values[:1]
             jobs = [{**job, key: value} for job in jobs for value in values][:_MAX_PRIMED]
-    except HydraException:
+    except (HydraException, OmegaConfBaseException):
         return  # said by the sweeper
     for job in jobs:
         yield [f"{key}={value}" for key, value in job.items()]

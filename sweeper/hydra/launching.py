@@ -28,7 +28,7 @@ from sweeper.ids import ConfigHash
 from sweeper.ledger.reads import trials as read_trials
 from sweeper.ledger.sweeps import find_sweep
 from sweeper.model.trial import Json, Sweep, SweepSpec, Trial
-from sweeper.trial.spawning import Spawner
+from sweeper.trial.spawning import ForkUnsafe, Spawner, SpawnFailed
 from sweeper.trial.warm_parent import WarmParent
 from sweeper.wiring import Backends, ask_for, begin_asking, begin_sweep, coordinate, start_workers
 
@@ -50,6 +50,7 @@ class Launch:
         default_named: bool,
         backends: Backends,
         warm: WarmParent | None,
+        fallback: Spawner | None,
     ) -> None:
         self._loader = loader
         self._config = config
@@ -59,6 +60,7 @@ class Launch:
         self._default_named = default_named
         self._backends = backends
         self._spawner: Spawner | None = warm
+        self._fallback = fallback
         for held in (backends, warm):
             if held is not None:
                 weakref.finalize(self, held.close)
@@ -125,14 +127,24 @@ class Launch:
         return {trial.config_hash: trial for trial in found}, end
 
     def _start_worker(self, sweep: Sweep) -> Callable[[int], WorkerHandle]:
-        gpus = self._settings.gpus
+        gpus, verbose = self._settings.gpus, bool(self._config.hydra.verbose)
 
         def payload(index: int) -> Json:
-            return {"sweep": sweep.name, "gpu": gpus[index % len(gpus)] if gpus else None}
+            return {"sweep": sweep.name, "gpu": gpus[index % len(gpus)] if gpus else None, "verbose": verbose}
 
-        if self._spawner is None:
-            raise UserError("a coordinator without local workers was asked to start one")
-        return start_workers(self._spawner, payload)
+        def start(index: int) -> WorkerHandle:
+            if self._spawner is None:
+                raise UserError("a coordinator without local workers was asked to start one")
+            try:
+                return start_workers(self._spawner, payload)(index)
+            except (ForkUnsafe, SpawnFailed) as error:
+                if self._fallback is None:
+                    raise
+                log.warning("workers start in fresh interpreters, some seconds each: %s", error)
+                self._spawner, self._fallback = self._fallback, None
+                return start_workers(self._spawner, payload)(index)
+
+        return start
 
     def _spec(self, sweep_dir: Path) -> SweepSpec:
         settings, identity = self._settings, self._settings.identity

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 from omegaconf import DictConfig, OmegaConf
 
 from sweeper.errors import UserError
+from sweeper.hydra.compose import override_lines
 from sweeper.model.retry import RetryPolicy
 from sweeper.settings import (
     CheckpointSettings,
@@ -149,8 +150,7 @@ def check_overrides(config: DictConfig) -> None:
     Raises:
         UserError: names the parameter.
     """
-    for line in (*config.hydra.overrides.task, *config.hydra.overrides.hydra):
-        text = str(line)
+    for text in (*override_lines(config, "task"), *override_lines(config, "hydra")):
         key = text.partition("=")[0]
         if "\x00" in text:
             raise UserError(f"the parameter {key!r} holds a NUL character: {text!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +19,13 @@ from sweeper.wiring import run_worker
 
 SWEEP_VARIABLE: Final = "SWEEPER_SWEEP"
 WORKER: Final = "worker"
-_BY_HAND: Final = (WORKER, COORDINATOR)
+CHECK: Final = "check"
+_BY_HAND: Final = (WORKER, COORDINATOR, CHECK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedRole:
-    """What `sweeper worker` or `sweeper coordinate` wants this process to be."""
+    """What `sweeper worker`, `sweeper coordinate` or `sweeper check` wants this process to be."""
 
     kind: str
     sweep: str | None
@@ -46,6 +48,9 @@ def worker_role(children: Mapping[str, Role], settings: LauncherSettings, task: 
 
     def main(payload: Json, descriptors: tuple[int, ...]) -> int:
         parts = payload if isinstance(payload, dict) else {}
+        if not parts.get("verbose"):
+            # The command shows each transition itself; its workers speak up when something is wrong.
+            logging.getLogger("sweeper").setLevel(logging.WARNING)
         gpu = parts.get("gpu")
         return _work(
             children,

@@ -10,6 +10,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.singleton import Singleton
 
 from tests.hydra.composing import Application
+from tests.hydra.running import Desk, script
 
 
 @pytest.fixture
@@ -19,3 +20,11 @@ def application(tmp_path: Path) -> Iterator[Application]:
     yield Application(tmp_path)
     GlobalHydra.instance().clear()
     Singleton.set_state(state)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, fresh_database: str) -> Desk:
+    """A folder with a small script, and an empty database."""
+    made = Desk(root=tmp_path, database_url=fresh_database)
+    made.write(script())
+    return made
