@@ -8,7 +8,7 @@ import re
 from sweeper.errors import CheckpointCorrupt
 from sweeper.model.staging import TensorEntry
 
-_TORCH_NAME = re.compile(r"(?:torch\.)?(?P<kind>[a-z]+?)(?P<bits>[0-9]+)?(?:x[0-9]+)?(?:_[a-z0-9_]+)?")
+_TORCH_NAME = re.compile(r"(?:torch\.)?(?P<kind>[a-z]+?)(?:(?P<bits>[0-9]+)(?:x[0-9]+)?)?(?:_[a-z0-9_]+)?")
 _NUMPY_CODE = re.compile(r"[<>=|][a-zA-Z](?P<bytes>[0-9]{0,6})(?:\[[a-zA-Z0-9]+\])?")
 
 
