@@ -52,6 +52,8 @@ def ended(*, outcome: str, child_started: str, jitter: str = "0") -> str:
 def closed(*, ending: str, outcome: str, last_step: str, extra: str = "") -> str:
     """Give the CTE that closes the attempts of the trials in CTE `ending` (lease_id, state, step of each).
 
+    A clock that was set back makes no attempt end before it began.
+
     Args:
         ending: name of the CTE.
         outcome: SQL for the attempts' outcome.
@@ -60,7 +62,7 @@ def closed(*, ending: str, outcome: str, last_step: str, extra: str = "") -> str
     """
     return f"""closed AS (
     UPDATE sweeper.attempts a
-    SET ended_at = {NOW}, outcome = {outcome}, led_to = e.state, reason = :reason,
+    SET ended_at = greatest(a.started_at, {NOW}), outcome = {outcome}, led_to = e.state, reason = :reason,
         last_step = coalesce({last_step}, e.step){extra}
     FROM {ending} e
     WHERE a.lease_id = e.lease_id AND a.ended_at IS NULL

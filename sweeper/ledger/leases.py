@@ -6,14 +6,15 @@ only to explain a refusal. Grants and endings commit synchronously; a heartbeat 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from sweeper.ids import LeaseId, SweepId, TrialId, TrialNumber, WorkerId
 from sweeper.ledger import endings
-from sweeper.ledger.claims import LEASE, grant_of
+from sweeper.ledger.claims import LEASE_ANY, LEASE_BEYOND, grant_of
 from sweeper.ledger.guards import EXTENDED, HELD, NOW, held, receipt, refusal, replayed
 from sweeper.ledger.pulse import AWAKE, TOUCHED, heartbeat_of
 from sweeper.ledger.sql import statement
@@ -177,11 +178,16 @@ def lease_trial(
         "number_floor": number_floor,
         "code": CODE,
     }
+    grant = _claim(db, LEASE_BEYOND, parameters) if number_floor > 0 else None
+    return grant or _claim(db, LEASE_ANY, parameters)
+
+
+def _claim(db: Statements, claim: sa.TextClause, parameters: Mapping[str, Any]) -> Grant | None:
     try:
-        rows = db.run(LEASE, parameters)
+        rows = db.run(claim, parameters)
     except sa.exc.IntegrityError:
         # The first try was still under way, picked another trial, and has now committed under this lease id.
-        rows = db.run(LEASE, parameters)
+        rows = db.run(claim, parameters)
     return grant_of(rows[0]) if rows else None
 
 

@@ -121,7 +121,7 @@ def record_reports(
     Unlike a bare heartbeat it waits for the disk: nobody would repeat a report that a failing server forgot.
 
     Raises:
-        LeaseLost: the lease has ended; none of the reports is in the ledger.
+        LeaseLost: the lease has ended; the reports (of the current thousand, if there are more) are not in the ledger.
     """
     first: dict[int, Report] = {}
     for report in reports:
