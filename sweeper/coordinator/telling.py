@@ -41,13 +41,16 @@ def _event(trial: Trial, before: tuple[TrialState, int, int] | None) -> Transiti
     if trial.state is TrialState.FAILED or (trial.state is TrialState.PENDING and before and trial.crashes > before[2]):
         outcome = AttemptOutcome.CRASHED
         reason = (trial.error or "").strip().splitlines()[-1] if (trial.error or "").strip() else ""
+    step = trial.step
+    if trial.state is TrialState.RUNNING:  # where it begins, not how far it is by the time we look
+        step = 0 if trial.head is None or trial.head.fence == trial.fence else trial.head.step
     return Transition(
         number=trial.number,
         state=trial.state,
         outcome=outcome,
         reason=reason,
         attempt=trial.fence,
-        step=trial.step,
+        step=step,
         value=from_tagged(trial.result) if trial.state is TrialState.COMPLETED else None,
         overrides=trial.overrides,
     )

@@ -33,7 +33,9 @@ def main() -> int:
         finally:
             stop_server(home)
     took_s = clock.monotonic_s() - began_s
-    print(f"{last - first + 1} seeds in {took_s:.1f} s, {60 * (last - first + 1) / took_s:.0f} a minute, {failed} failed")
+    print(
+        f"{last - first + 1} seeds in {took_s:.1f} s, {60 * (last - first + 1) / took_s:.0f} a minute, {failed} failed"
+    )
     return int(failed > 0)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from sweeper.checkpoint.sealed import object_hash
 from sweeper.checkpoint.outcomes import read_outcome
+from sweeper.checkpoint.sealed import object_hash
 from sweeper.ids import SweepId
 from sweeper.model.messages import Start
 from sweeper.model.retry import RetryPolicy

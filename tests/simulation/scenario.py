@@ -309,7 +309,12 @@ class Scenario:
 
     def _damage(self, choice: float) -> None:
         """Lose or flip an object of some trial's head checkpoint."""
-        heads = [c["key"] for row in self.promises.last.values() for c in row["checkpoints"] or [] if c["id"] == row["head_id"]]
+        heads = [
+            c["key"]
+            for row in self.promises.last.values()
+            for c in row["checkpoints"] or []
+            if c["id"] == row["head_id"]
+        ]
         if not heads:
             return
         manifest = heads[int(choice * len(heads))]
@@ -327,9 +332,7 @@ class Scenario:
 
     def _maybe_undo(self, run: Callable[[], Sequence[sa.Row[Any]]]) -> Sequence[sa.Row[Any]]:
         """A failover right after a grant: the new primary has never heard of it, and grants the same fence again."""
-        columns = (
-            "state, fence, lease_id, worker_id, lease_expires_at, child_started, saved_seq, attempts, step, available_at"
-        )
+        columns = "state, fence, lease_id, worker_id, lease_expires_at, child_started, saved_seq, attempts, step, available_at"
         before = self.session.execute(
             f"SELECT trial_id, {columns} FROM sweeper.trials WHERE sweep_id = %s", (self.sweep.sweep_id,)
         ).fetchall()
@@ -465,6 +468,3 @@ def _new_trial(number: int, seed: int) -> NewTrial:
         config_hash=ConfigHash(hashlib.sha256(text.encode()).hexdigest()), config_text=text,
         overrides=(f"x={number}",), params={"x": number},
     )  # fmt: skip
-
-
-
