@@ -10,7 +10,6 @@ so Hydra's rules and messages stay Hydra's.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ from hydra.plugins.config_source import ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+
+from sweeper.hydra.cloning import clone
 
 _MAX_TEMPLATES: Final = 64
 _MAX_PARSED: Final = 10_000
@@ -88,7 +89,7 @@ class TemplateLoader(ConfigLoader):
             config = self._in_full(master, lines, position)
             if len(self._templates) >= _MAX_TEMPLATES:
                 self._templates.pop(next(iter(self._templates)))
-            self._templates[shape] = _Template(sample=(lines, copy.deepcopy(config)))
+            self._templates[shape] = _Template(sample=(lines, clone(config)))
             return config
         if template.config is None:
             self._prove(master, shape, template)
@@ -193,7 +194,7 @@ class TemplateLoader(ConfigLoader):
         )
 
     def _derive(self, master: DictConfig, shape: _Shape, template: DictConfig, lines: tuple[str, ...]) -> DictConfig:
-        config = copy.deepcopy(template)
+        config = clone(template)
         hydra_lines = _hydra_overrides(master)
         pins = [self.parse(line) for line in hydra_lines if self._pins(line)]
         parsed = [self.parse(line) for line in lines]

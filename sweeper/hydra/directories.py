@@ -22,6 +22,8 @@ from sweeper.hydra.compose import override_lines, quoted
 _MAX_COMPONENT_BYTES: Final = 200
 """File systems stop at 255; attempts and log files get their suffixes beside it."""
 _MAX_PATH_BYTES: Final = 3800
+_BY_NUMBER: Final = "${hydra.job.num}"
+"""Hydra's default; resolving it costs more than everything else here."""
 _OWNER_FILE: Final = ".sweep"
 _MAX_CLAIMS: Final = 1000
 _MOMENT: Final = re.compile(r"\$\{\s*now\s*:")
@@ -52,12 +54,7 @@ def trial_subdir(config: DictConfig, number: int) -> str:
             remedy="put ${now:…} into hydra.sweep.dir, which is resolved once for the whole sweep",
         )
     set_job(config, number)
-    before = HydraConfig.instance().cfg
-    try:
-        HydraConfig.instance().set_config(config)
-        text = str(OmegaConf.select(config, "hydra.sweep.subdir", throw_on_missing=True))
-    finally:
-        HydraConfig.instance().cfg = before
+    text = str(number) if expression == _BY_NUMBER else _resolved(config)
     path = PurePosixPath(text)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise UserError(
@@ -65,6 +62,15 @@ def trial_subdir(config: DictConfig, number: int) -> str:
             remedy="choose another hydra.sweep.subdir, for example '${hydra.job.num}'",
         )
     return str(PurePosixPath(*(_shortened(part) for part in path.parts)))
+
+
+def _resolved(config: DictConfig) -> str:
+    before = HydraConfig.instance().cfg
+    try:
+        HydraConfig.instance().set_config(config)
+        return str(OmegaConf.select(config, "hydra.sweep.subdir", throw_on_missing=True))
+    finally:
+        HydraConfig.instance().cfg = before
 
 
 def check_lengths(sweep_dir: Path, subdirs: Iterable[str]) -> None:

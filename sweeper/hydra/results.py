@@ -5,15 +5,13 @@ Nothing is unpickled: a result is tagged JSON, a failure is `TrialFailed` with t
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
-from typing import cast
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from sweeper.errors import TrialFailed
+from sweeper.hydra.cloning import clone
 from sweeper.hydra.directories import literal, trial_subdir
 from sweeper.hydra.jobs import Job
 from sweeper.model.states import TrialState
@@ -36,7 +34,7 @@ def job_return(job: Job, trial: Trial, sweep_dir: Path) -> JobReturn:
         config.hydra.runtime.output_dir = literal(str(output_dir))
     result = JobReturn(
         overrides=list(job.overrides),
-        cfg=task_config(config),
+        cfg=clone(config, keep=lambda key: key != "hydra"),
         hydra_cfg=_hydra_config(config),
         working_dir=str(output_dir),
         task_name=JobRuntime.instance().get("name"),
@@ -59,25 +57,11 @@ def job_return(job: Job, trial: Trial, sweep_dir: Path) -> JobReturn:
     return result
 
 
-def task_config(config: DictConfig) -> DictConfig:
-    """Give a copy of a composed config as the task sees it, without the `hydra` node."""
-    node = config.__dict__["_content"]["hydra"]
-    with read_write(config), open_dict(config):
-        del config["hydra"]
-        try:
-            return copy.deepcopy(config)
-        finally:
-            config.__dict__["_content"]["hydra"] = node
-
-
 def _hydra_config(config: DictConfig) -> DictConfig:
-    before = HydraConfig.instance().cfg
-    try:
-        HydraConfig.instance().set_config(config)
-        made = copy.deepcopy(HydraConfig.instance().cfg)
-    finally:
-        HydraConfig.instance().cfg = before
-    return cast(DictConfig, made)
+    """What `HydraConfig` holds for a job, with its node set read-only as there."""
+    made = clone(config, keep=lambda key: key == "hydra")
+    OmegaConf.set_readonly(made.hydra, True)
+    return made
 
 
 def _recreate(output_dir: Path, result: JobReturn, trial: Trial) -> None:
