@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -27,7 +26,7 @@ from typing import Any
 
 import psutil
 
-TRAIN = Path(__file__).with_name("train.py")
+TRAIN = Path(__file__).with_name("counted.py")
 MARK = "DIGITS_CHAOS_MARK"
 """In the environment of everything that a sweep of ours starts, so that we find it whoever its parent is now."""
 
@@ -40,8 +39,13 @@ class Home:
         self.log = root / "output.txt"
         self.mark = uuid.uuid4().hex
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SWEEPER_")}
-        self.environ = clean | {"SWEEPER_HOME": str(root / "home")}
-        root.mkdir(parents=True)
+        self.steps = root / "steps"
+        self.steps.mkdir(parents=True)
+        self.environ = clean | {
+            "SWEEPER_HOME": str(root / "home"),
+            "DIGITS_STEPS": str(self.steps),
+            "HYDRA_MAIN_MODULE": "__main__",  # `train` is imported, but its config path is meant from its file
+        }
 
     def start(self) -> subprocess.Popen[bytes]:
         """Give the sweep's command, the same each time."""
@@ -88,6 +92,11 @@ class Home:
         command = [sys.executable, "-m", "sweeper.cli.app", *arguments]
         return subprocess.run(command, env=self.environ, check=True, capture_output=True, text=True).stdout
 
+    def trained(self, number: int) -> int:
+        """Count the optimizer steps that all attempts of a trial really made."""
+        path = self.steps / str(number)
+        return path.stat().st_size if path.exists() else 0
+
 
 def run_undisturbed(home: Home) -> float:
     """Run the sweep to its end; give the seconds it took."""
@@ -118,19 +127,17 @@ def run_killed(home: Home, *, kills: int, duration_s: float, rng: random.Random)
     return hits
 
 
-def tell(trials: list[dict[str, Any]]) -> None:
-    """Print what the attempts of each trial trained, lost and repeated, in training steps."""
-    print(f"{'trial':>5} {'attempts':>8} {'trained':>8} {'repeated':>8}  history")
+def tell(home: Home, trials: list[dict[str, Any]]) -> None:
+    """Print what the attempts of each trial trained, and what was lost with a kill and trained again, in steps."""
+    print(f"{'trial':>5} {'attempts':>8} {'trained':>8} {'repeated':>8}  attempts")
     total = repeated = 0
     for trial in trials:
-        attempts = trial["attempts"]
-        spans = [(a["first_step"] or 0, a["last_step"] or 0, a["outcome"]) for a in attempts]
-        trained = sum(max(last - first, 0) for first, last, _ in spans)
-        again = sum(max(before[1] - after[0], 0) for before, after in itertools.pairwise(spans))
-        history = ", ".join(f"{first}-{last} {outcome}" for first, last, outcome in spans)
-        print(f"{trial['number']:>5} {len(spans):>8} {trained:>8} {again:>8}  {history}")
+        trained = home.trained(trial["number"])
+        again = trained - trial["step"]
+        history = ", ".join(f"from {a['first_step'] or 0} {a['outcome']}" for a in trial["attempts"])
+        print(f"{trial['number']:>5} {len(trial['attempts']):>8} {trained:>8} {again:>8}  {history}")
         total, repeated = total + trained, repeated + again
-    print(f"{total} steps trained as far as heartbeats told, {repeated} of them lost with a kill and trained again")
+    print(f"{total} steps trained, of which {repeated} were lost with a kill and trained again")
 
 
 def differences(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[str]:
@@ -174,7 +181,7 @@ def compare(left_alone: Home, killed: Home, *, kills: int, seed: int) -> int:
     )
     hits = run_killed(killed, kills=kills, duration_s=duration_s, rng=random.Random(seed))
     found = killed.trials()
-    tell(found)
+    tell(killed, found)
     different = differences(expected, found)
     if different or not expected or hits != kills:
         print(f"FAILED ({hits} kills hit):", *different, sep="\n  ")
