@@ -75,8 +75,7 @@ _TEXT_TAGS = frozenset({"$int", "$float", "$bytes"})
 
 
 def _untag(tag: str, body: Any) -> Any:  # Any: JSON of a shape that the tag decides
-    if type(body) is not (str if tag in _TEXT_TAGS else list):
-        raise ValueError(f"{tag!r} does not hold {type(body).__name__}")
+    _check_body(tag, body)
     match tag:
         case "$int":
             return int(body)
@@ -94,3 +93,8 @@ def _untag(tag: str, body: Any) -> Any:  # Any: JSON of a shape that the tag dec
             return {from_tagged(key): from_tagged(item) for key, item in body}
         case _:
             raise ValueError(f"unknown tag {tag!r}")
+
+
+def _check_body(tag: str, body: object) -> None:
+    if type(body) is not (str if tag in _TEXT_TAGS else list):
+        raise ValueError(f"{tag!r} does not hold {type(body).__name__}")
