@@ -79,6 +79,8 @@ class WorkerSettings:
     """Time a child that cannot save is given to finish after a notice: waiting longer saves nothing."""
     exit_grace_s: float = 10.0
     """Time a child has to leave after its last message."""
+    signals: tuple[str, ...] = ("SIGTERM", "SIGINT")
+    """Names of the signals that announce an eviction; some schedulers send SIGUSR1, SIGUSR2 or SIGHUP."""
     hang_s: float | None = None
     """A child without a safe point for this long is ended as crashed; None: never."""
     poll_s: float = 1.0

@@ -7,9 +7,11 @@ import os
 import random
 import signal
 import socket
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from sweeper.checkpoint.ownership import claim_name, owner_of, write_sweep_file
 from sweeper.checkpoint.store import ObjectStore, open_store, probe
@@ -17,7 +19,7 @@ from sweeper.clock import SystemClock
 from sweeper.coordinator.parts import CoordinatorParts
 from sweeper.coordinator.program import CoordinatorEnd, coordinator_program
 from sweeper.engines.local import LocalWorkers, PipedWorker, WorkerHandle
-from sweeper.errors import UserError
+from sweeper.errors import CheckpointCorrupt, StoreDenied, TransientError, UserError
 from sweeper.ids import AskerId, CoordinatorId, LedgerId, SweepId, WorkerId, system_random_hex
 from sweeper.ledger.database import Database, open_database
 from sweeper.ledger.embedded import ensure_server
@@ -26,7 +28,7 @@ from sweeper.ledger.sweeps import find_sweep, ledger_id, open_sweep, settle_swee
 from sweeper.model.progress import ProgressSink
 from sweeper.model.states import SweepState
 from sweeper.model.trial import AskerRecord, Grant, Holder, Json, NewTrial, Sweep, SweepSpec, Trial, WorkerRecord
-from sweeper.notices.signals import DEFAULT_SIGNALS, ParentGone, SignalNotices
+from sweeper.notices.signals import ParentGone, SignalNotices
 from sweeper.settings import CoordinatorSettings, Places, WorkerSettings
 from sweeper.trial.child_starter import ChildStarter
 from sweeper.trial.host import LifeLock, boot_id, holder_is_dead
@@ -34,11 +36,15 @@ from sweeper.trial.spawning import Spawner
 from sweeper.worker.background import ThreadBackground
 from sweeper.worker.driver import NoticeSource, SelectorDriver
 from sweeper.worker.parts import SweepFacts, WorkerParts
-from sweeper.worker.program import WorkerEnd, worker_program
+from sweeper.worker.program import worker_program
 
 log = logging.getLogger("sweeper.wiring")
 
+T = TypeVar("T")
+
 WORKER_ROLE = "worker"
+EXIT_BAD_INPUT = 2
+START_DELAYS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +71,8 @@ def connect(places: Places) -> Backends:
     probe(store)
     url = places.database_url or ensure_server(places.home)
     database = open_database(url)
-    return Backends(database=database, store=store, places=places, ledger_id=ledger_id(database))
+    identity = _patiently(lambda: ledger_id(database))
+    return Backends(database=database, store=store, places=places, ledger_id=identity)
 
 
 def begin_sweep(backends: Backends, spec: SweepSpec) -> Sweep:
@@ -76,6 +83,10 @@ def begin_sweep(backends: Backends, spec: SweepSpec) -> Sweep:
     Raises:
         UserError: the name belongs to another ledger, or the sweep differs (task, direction, …).
     """
+    return _patiently(lambda: _begin_sweep(backends, spec))
+
+
+def _begin_sweep(backends: Backends, spec: SweepSpec) -> Sweep:
     database, store = backends.database, backends.store
     known = find_sweep(database, spec.name)
     owner = owner_of(store, spec.name)
@@ -96,11 +107,16 @@ class Asking:
 
     def __init__(self, record: AskerRecord, lock: LifeLock) -> None:
         self.record = record
+        self.withdrawn = False
+        """Whether the ledger was told that nothing is wanted any more."""
         self._lock = lock
 
     def close(self) -> None:
-        """Let go of the lock; what was asked for and is not final counts as no longer wanted."""
-        self._lock.close()
+        """Let go of the lock. Its file is removed only after a withdrawal: otherwise it is the proof of this end."""
+        if self.withdrawn:
+            self._lock.close()
+        else:
+            os.close(self._lock.fileno())
 
 
 def begin_asking(backends: Backends, sweep: Sweep) -> Asking:
@@ -119,15 +135,16 @@ def begin_asking(backends: Backends, sweep: Sweep) -> Asking:
         lock_inode=lock.inode,
         pid=os.getpid(),
     )
-    register_asker(backends.database, sweep.sweep_id, record)
+    _patiently(lambda: register_asker(backends.database, sweep.sweep_id, record))
     return Asking(record, lock)
 
 
 def ask_for(backends: Backends, sweep: Sweep, asking: Asking, trials: Sequence[NewTrial]) -> list[Trial]:
     """Request trials, one answer per trial in order; known configs give their trial. The sweep is active again if any
     of them is not final."""
-    found = request_trials(backends.database, sweep.sweep_id, asking.record.asker_id, trials)
-    settle_sweep(backends.database, sweep.sweep_id)
+    database, asker_id = backends.database, asking.record.asker_id
+    found = _patiently(lambda: request_trials(database, sweep.sweep_id, asker_id, trials))
+    _patiently(lambda: settle_sweep(database, sweep.sweep_id))
     return found
 
 
@@ -170,7 +187,7 @@ def coordinate(
     clock = SystemClock()
     signals = SignalNotices()
     driver = SelectorDriver(clock, [signals])
-    background = ThreadBackground(driver.wake, threads=1)
+    background = ThreadBackground(driver.wake)
     workers = LocalWorkers(start_workers, places=settings.workers)
     here = boot_id()
     parts = CoordinatorParts(
@@ -191,10 +208,11 @@ def coordinate(
         settings=settings,
     )
     try:
-        return driver.run(coordinator_program(parts))
+        end = driver.run(coordinator_program(parts))
+        asking.withdrawn = end.withdrawn
+        return end
     finally:
         workers.close()
-        background.close()
         signals.close()
         driver.close()
 
@@ -209,7 +227,6 @@ def run_worker(
     parent_fd: int | None = None,
     gpu: str | None = None,
     output_subdir: Callable[[Grant], str] | None = None,
-    signals: Sequence[signal.Signals] = DEFAULT_SIGNALS,
 ) -> int:
     """Live as a worker of one sweep, from the main thread of a process of its own; give its exit status.
 
@@ -222,41 +239,44 @@ def run_worker(
         parent_fd: read end of a pipe whose other end the starting process holds; None when started by hand.
         gpu: the device of this worker's trials.
         output_subdir: a trial's own directory below the sweep's; its number by default.
-        signals: what counts as an eviction notice.
 
     Raises:
         UserError: ledger, store or sweep cannot be used.
     """
     clock = SystemClock()
-    notices: list[NoticeSource] = [SignalNotices(signals)]
+    notices: list[NoticeSource] = [SignalNotices(signal.Signals[name] for name in settings.signals)]
     if parent_fd is not None:
         notices.append(ParentGone(parent_fd))
     driver = SelectorDriver(clock, notices)
-    background = ThreadBackground(driver.wake)
     worker_id = WorkerId(system_random_hex())
     lock = LifeLock.acquire(places.home, worker_id)
     try:
         database = open_database(places.database_url or ensure_server(places.home))
-        parts = WorkerParts(
-            database=database,
-            store=open_store(places.store_url),
-            clock=clock,
-            background=background,
-            start_child=ChildStarter(spawner, fallback=fallback, clock=clock, lock_fd=lock.fileno()).start,
-            random_hex=system_random_hex,
-            jitter=random.SystemRandom().random,
-            holder_is_dead=_holder_is_dead,
-            output_subdir=output_subdir or _by_number,
-            sweep=_facts(database, sweep_name),
-            record=_record(worker_id, lock, settings),
-            settings=replace(settings, gpu=gpu or settings.gpu),
-        )
-        end: WorkerEnd = driver.run(worker_program(parts))
-        database.close()
-    finally:
-        background.close()
-        driver.close()
-    lock.close()
+        facts = _patiently(lambda: _facts(database, sweep_name))
+    except UserError as error:
+        lock.close()
+        if parent_fd is None:
+            raise
+        log.error("worker cannot start: %s", error)  # a command watches: it starts the next one, or gives up
+        return EXIT_BAD_INPUT
+    parts = WorkerParts(
+        database=database,
+        store=open_store(places.store_url),
+        clock=clock,
+        background=ThreadBackground(driver.wake),
+        start_child=ChildStarter(spawner, fallback=fallback, clock=clock, lock_fd=lock.fileno()).start,
+        random_hex=system_random_hex,
+        jitter=random.SystemRandom().random,
+        holder_is_dead=_holder_is_dead,
+        output_subdir=output_subdir or _by_number,
+        sweep=facts,
+        record=_record(worker_id, lock, settings),
+        settings=replace(settings, gpu=gpu or settings.gpu),
+    )
+    end = driver.run(worker_program(parts))
+    if end.clean:  # otherwise the file stays: that its lock can be taken is the proof that we are gone
+        lock.close()
+    database.close()
     return end.status
 
 
@@ -288,6 +308,26 @@ def _record(worker_id: WorkerId, lock: LifeLock, settings: WorkerSettings) -> Wo
         pid=os.getpid(),
         pool=settings.pool,
     )
+
+
+def _patiently(work: Callable[[], T]) -> T:
+    """Do what a command does before it has anything to go back to; a replay-safe call is tried for a while.
+
+    Raises:
+        UserError: ledger or store do not answer, or do not let us in.
+    """
+    for delay_s in START_DELAYS_S:
+        try:
+            return work()
+        except TransientError as error:
+            log.warning("no answer yet, trying again: %s", error)
+            threading.Event().wait(delay_s)
+        except (StoreDenied, CheckpointCorrupt) as error:
+            raise UserError(str(error), remedy="`sweeper doctor` looks closer.") from error
+    try:
+        return work()
+    except TransientError as error:
+        raise UserError(str(error), remedy="Run the same command again when it answers.") from error
 
 
 def _holder_is_dead(holder: Holder) -> bool:

@@ -53,6 +53,8 @@ class CoordinatorEnd:
     kind: str
     reason: str
     counts: Mapping[TrialState, int]
+    withdrawn: bool = False
+    """Whether the ledger was told that this command wants nothing any more."""
 
 
 def coordinator_program(parts: CoordinatorParts) -> Program[CoordinatorEnd]:
@@ -80,6 +82,7 @@ class Coordinator:
         self._chores = Chores(parts)
         self._teller = Teller()
         self._notice: str | None = None
+        self._withdrawn = False
         self._fence: int | None = None
         self._lease_due_s = float("-inf")
         self._touch_due_s = float("-inf")
@@ -106,7 +109,7 @@ class Coordinator:
                 raise
             if end is not None:
                 yield from self._leave(end)
-                return CoordinatorEnd(kind=end.kind, reason=end.reason, counts=self._counts)
+                return CoordinatorEnd(kind=end.kind, reason=end.reason, counts=self._counts, withdrawn=self._withdrawn)
             yield from self._sleep(self._parts.clock.monotonic_s() + self._turn_s)
 
     def _turn(self) -> End | None:
@@ -292,5 +295,6 @@ class Coordinator:
         # After an eviction the request stays: workers elsewhere go on, and the next command sees that this one is gone.
         if end.kind in ("done", "failed_fast"):
             retire_asker(parts.database, parts.asker.asker_id)
+            self._withdrawn = True
         if self._fence is not None:
             release_coordinator(parts.database, parts.sweep.sweep_id, parts.coordinator_id, self._fence)

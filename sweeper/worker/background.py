@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future as ThreadFuture
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from sweeper.model.waits import Future
@@ -17,21 +16,31 @@ NICENESS = 10
 
 
 class ThreadBackground:
-    """A small thread pool whose finished work wakes the driver."""
+    """A daemon thread per piece of work, of which a program has one or two at a time.
 
-    def __init__(self, wake: Callable[[], None], *, threads: int = 2) -> None:
+    Daemon, and no pool: a pool's threads are joined when the interpreter ends, so a store call that hangs would hold a
+    worker past the deadline at which its machine is taken.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sweeper-store", initializer=_be_nice)
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Start the work on a thread; the driver wakes when it is done."""
-        future: ThreadFuture[T] = self._pool.submit(work)
-        future.add_done_callback(lambda _: self._wake())
-        return future
+        future: ThreadFuture[T] = ThreadFuture()
 
-    def close(self) -> None:
-        """Forget what has not begun; what is under way ends by itself."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        def do() -> None:
+            _be_nice()
+            try:
+                value = work()
+            except BaseException as error:  # raised again by `result`, on the thread of the program
+                future.set_exception(error)
+            else:
+                future.set_result(value)
+            self._wake()
+
+        threading.Thread(target=do, name="sweeper-store", daemon=True).start()
+        return future
 
 
 def _be_nice() -> None:

@@ -98,7 +98,7 @@ class Conversation:
             yield from self._worker.pause(self._wait())
 
     def _wait(self) -> Wait:
-        times = [self._keeper.due_s, self._saving.wake_at_s, self._kill_at_s()]
+        times = [self._keeper.due_s, self._saving.wake_at_s, self._kill_at_s(), self._worker.drain.deadline_s]
         if self._reports or self._saving.ready:
             retry_at_s = self._worker.line.retry_at_s
             times.append(retry_at_s if retry_at_s is not None else self._reports_due_s)
@@ -121,7 +121,8 @@ class Conversation:
     def _hear(self, message: ToWorker) -> None:
         match message:
             case Started():
-                self._started = self._keeper.child_started = True
+                self._started = True
+                self._keeper.hurry()
                 self._alive_at_s = self._worker.now_s()
             case Reported():
                 self._reported = True

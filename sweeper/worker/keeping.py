@@ -14,6 +14,8 @@ from sweeper.worker.state import WorkerState
 
 T = TypeVar("T")
 
+TELL_STARTED_S = 1.0
+
 
 class Interrupted(Exception):
     """A notice came while nothing was running yet: give the trial back at once."""
@@ -71,8 +73,12 @@ class LeaseKeeper:
             self._worker.tend()
 
     def hurry(self) -> None:
-        """Make the next heartbeat due now: there is something to tell."""
-        self._due_s = min(self._due_s, self._worker.now_s())
+        """User code was reached: tell the ledger soon, so that attempts without progress are counted (FAIR).
+
+        Not at once: a trial that is over within that time is spared the statement.
+        """
+        self.child_started = True
+        self._due_s = min(self._due_s, self._worker.now_s() + TELL_STARTED_S)
 
     def beaten(self) -> None:
         """The ledger just accepted a statement that renews the lease."""

@@ -37,6 +37,8 @@ class WorkerEnd:
 
     status: int
     reason: str
+    clean: bool = True
+    """Whether no lease was left behind."""
 
 
 def worker_program(parts: WorkerParts) -> Program[WorkerEnd]:
@@ -50,7 +52,9 @@ def worker_program(parts: WorkerParts) -> Program[WorkerEnd]:
         yield from worker.insist(lambda: register_worker(parts.database, parts.record, sweep_id=parts.sweep.sweep_id))
         end = yield from _work(worker)
     except GaveUp:
-        end = WorkerEnd(status=EXIT_EVICTED, reason=f"{worker.drain.reason}; the ledger did not answer in time")
+        end = WorkerEnd(
+            status=EXIT_EVICTED, reason=f"{worker.drain.reason}; the ledger did not answer in time", clean=False
+        )
     try:
         retire_worker(parts.database, parts.record.worker_id, reason=end.reason)
     except LedgerUnavailable as error:  # only a courtesy to people who look: the lock proves that we are gone

@@ -54,7 +54,6 @@ class Truth:
     """Whether the database's clock was ever set."""
     workers: dict[str, Process] = field(default_factory=dict)
     """By worker id."""
-    evidence_of_nothing: int = 0
 
 
 class Promises:
@@ -101,6 +100,11 @@ class Promises:
         """Whether every trial seen last was final."""
         return bool(self.last) and all(row["state"] in FINAL for row in self.last.values())
 
+    def heads(self) -> list[str]:
+        """Manifest keys of the heads seen last."""
+        found = [self._head_of(row) for row in self.last.values()]
+        return [head["key"] for head in found if head is not None]
+
     def child_starts(self, process: Process, start: Start) -> None:
         """ONCE, RESUME: what a child is about to do fits the ledger, if its worker still holds the trial."""
         self.check()
@@ -142,8 +146,8 @@ class Promises:
         for checkpoint in row["checkpoints"] or []:
             _require(checkpoint["lease_id"] in leases, "FENCE: a checkpoint belongs to a granted lease", checkpoint)
             if checkpoint["id"] not in known and before is not None:
-                _require(checkpoint["lease_id"] in holders | self._closed_since(row, before), "FENCE: only holders save",
-                         (checkpoint, row))  # fmt: skip
+                allowed = holders | self._closed_since(row, before)
+                _require(checkpoint["lease_id"] in allowed, "FENCE: only holders save", (checkpoint, row))
         fences = {a["fence"] for a in row["attempts"] or []}
         reports = {r[0]: r for r in (before or {}).get("reports") or []}
         for report in row["reports"] or []:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
@@ -47,7 +47,7 @@ class Shape:
     trials: int = 3
     steps: int = 24
     faults_s: float = 300.0
-    rates: Rates = Rates()
+    rates: Rates = field(default_factory=Rates)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +332,10 @@ class Scenario:
 
     def _maybe_undo(self, run: Callable[[], Sequence[sa.Row[Any]]]) -> Sequence[sa.Row[Any]]:
         """A failover right after a grant: the new primary has never heard of it, and grants the same fence again."""
-        columns = "state, fence, lease_id, worker_id, lease_expires_at, child_started, saved_seq, attempts, step, available_at"
+        columns = (
+            "state, fence, lease_id, worker_id, lease_expires_at, child_started, saved_seq, attempts, step,"
+            " available_at"
+        )
         before = self.session.execute(
             f"SELECT trial_id, {columns} FROM sweeper.trials WHERE sweep_id = %s", (self.sweep.sweep_id,)
         ).fetchall()
@@ -390,7 +393,7 @@ class Counted:
     def now(self) -> Any:
         return self._scenario.database.now
 
-    def run(self, statement: sa.Executable, parameters: Any = {}) -> Any:
+    def run(self, statement: sa.Executable, parameters: Mapping[str, Any] = {}) -> Any:
         rows = self._scenario.database.run(self._scenario.rewrite(statement), parameters)
         self._scenario.statement_ran(wrote=_writes(statement) and not (isinstance(rows, list) and not rows))
         return rows

@@ -64,7 +64,6 @@ def test_it_wakes_when_work_is_done_on_another_thread(driver: SelectorDriver) ->
         driver.run(_wait_once(Wait(until_s=began_s + FAR_S, futures=(future,))))
     assert future.result() == 7
     assert CLOCK.monotonic_s() - began_s < FAR_S / 2
-    background.close()
 
 
 def test_it_wakes_when_a_child_has_something_to_say(driver: SelectorDriver) -> None:

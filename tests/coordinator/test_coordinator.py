@@ -1,0 +1,290 @@
+"""A coordinator on a real ledger and a store in memory, under virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sweeper.checkpoint.outcomes import read_outcome
+from sweeper.checkpoint.ownership import claim_name, read_highwater, take_over_name
+from sweeper.coordinator.parts import CoordinatorParts
+from sweeper.coordinator.program import coordinator_program
+from sweeper.engines.local import LocalWorkers
+from sweeper.errors import UserError
+from sweeper.ids import AskerId, CoordinatorId, LedgerId
+from sweeper.ledger.commands import cancel_trials
+from sweeper.ledger.leases import release_trial
+from sweeper.ledger.reads import requested_counts, trials
+from sweeper.ledger.requests import list_askers, register_asker, request_trials
+from sweeper.ledger.results import commit_result
+from sweeper.ledger.sweeps import find_sweep, ledger_id
+from sweeper.model.messages import Start
+from sweeper.model.progress import SweepProgress, Transition
+from sweeper.model.states import AttemptOutcome, SweepState, TrialState
+from sweeper.model.trial import AskerRecord
+from sweeper.model.waits import ExitStatus, Notice
+from sweeper.settings import CoordinatorSettings, LeaseSettings
+from tests.simulation.child import SimChild
+from tests.simulation.faults import SimStatements, SimStore
+from tests.simulation.world import Process, SimBackground
+from tests.worker.bench import Bench, new_trial
+
+
+class Sink:
+    """Remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.events: list[Transition] = []
+        self.notes: list[str] = []
+        self.turns = 0
+
+    def transition(self, event: Transition) -> None:
+        self.events.append(event)
+
+    def turn(self, snapshot: SweepProgress) -> None:
+        self.turns += 1
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def close(self) -> None:
+        return
+
+
+class Handle:
+    """A local worker that is a worker program in the same virtual time."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.pid = 1
+        self.has_news = False
+
+    def filenos(self) -> tuple[int, ...]:
+        return ()
+
+    def exit_status(self) -> ExitStatus | None:
+        if self.process.alive:
+            return None
+        return (
+            ExitStatus(code=None, signal=9)
+            if self.process.result is None
+            else ExitStatus(code=self.process.result.status)
+        )
+
+    def drain(self) -> None:
+        self.process.notify(Notice(source="parent", reason="asked to leave"))
+
+    def kill(self) -> None:
+        self.process.die("killed")
+
+    def close(self) -> None:
+        return
+
+
+class Run:
+    """One command's coordinator."""
+
+    def __init__(self, bench: Bench, name: str = "c", *, asker: AskerRecord | None = None, **settings: Any) -> None:
+        self.bench = bench
+        self.process = Process(bench.world, name)
+        self.sink = Sink()
+        self.handles: list[Handle] = []
+        self.dead_askers: set[AskerId] = set()
+        self.error: Exception | None = None
+        lease = LeaseSettings(lease_s=60.0, heartbeat_s=15.0)
+        self.settings = replace(CoordinatorSettings(workers=2, lease=lease), **settings)
+
+        def start(index: int) -> Handle:
+            self.handles.append(Handle(bench.worker(f"{name}-w{len(self.handles)}")))
+            return self.handles[-1]
+
+        self.workers = LocalWorkers(start, places=self.settings.workers)
+        self.parts = CoordinatorParts(
+            database=SimStatements(self.process, bench.database, bench.weather),
+            store=SimStore(self.process, bench.store, bench.weather),
+            ledger_id=ledger_id(bench.database),
+            clock=self.process.clock,
+            background=SimBackground(self.process),
+            jitter=bench.world.random(f"jitter/{name}").random,
+            holder_is_dead=lambda holder: False,
+            asker_is_dead=lambda record: record.asker_id in self.dead_askers,
+            boot_id="h",
+            coordinator_id=CoordinatorId(f"{ord(name[0]):032x}"),
+            sweep=bench.sweep,
+            asker=asker or bench.asker,
+            workers=self.workers,
+            sink=self.sink,
+            settings=self.settings,
+        )
+
+    def start(self) -> Run:
+        def program() -> Any:
+            try:
+                return (yield from coordinator_program(self.parts))
+            except UserError as error:
+                self.error = error
+
+        self.process.start(program())
+        return self
+
+
+@pytest.fixture
+def bench(ledger_url: str) -> Iterator[Bench]:
+    bench = Bench(ledger_url, trials_=3)
+    yield bench
+    bench.database.close()
+
+
+def _states(bench: Bench) -> list[TrialState]:
+    return [trial.state for trial in trials(bench.database, bench.sweep.sweep_id)]
+
+
+def _complete(bench: Bench, *, stored: bool = True, failed: bool = False) -> None:
+    grant = bench.lease(f"{bench.world.now_s}/{len(bench.store.objects)}/{_states(bench)}")
+    commit_result(
+        bench.database,
+        grant.lease,
+        state=TrialState.FAILED if failed else TrialState.COMPLETED,
+        outcome=AttemptOutcome.INVALID if failed else AttemptOutcome.COMPLETED,
+        result=1,
+        reason="by hand",
+        outcome_key="k" if stored else None,
+        outcome_hash="h" if stored else None,
+        outcome_stored=stored,
+    )
+
+
+def test_it_keeps_workers_until_all_is_done_and_lets_them_leave(bench: Bench) -> None:
+    """RECONCILE: from pending to done; one line per transition; the sweep is finished and nothing is asked for."""
+    run = Run(bench).start()
+    bench.run(300)
+    assert run.process.result.kind == "done"
+    assert _states(bench) == [TrialState.COMPLETED] * 3
+    assert len(run.handles) == 2
+    assert {handle.process.result.status for handle in run.handles} <= {0, 75}
+    told = [(event.number, event.state) for event in run.sink.events if event.state is TrialState.COMPLETED]
+    assert sorted(told) == [(n, TrialState.COMPLETED) for n in range(3)]
+    sweep = find_sweep(bench.database, "bench")
+    assert sweep is not None
+    assert sweep.state is SweepState.FINISHED
+    assert requested_counts(bench.database, bench.sweep.sweep_id, bench.asker.asker_id) == {}
+
+
+def test_it_returns_at_once_and_starts_no_worker_when_all_is_final(bench: Bench) -> None:
+    """ONCE: the same command again trains nothing."""
+    for _ in range(3):
+        _complete(bench)
+    run = Run(bench).start()
+    bench.run(5)
+    assert run.process.result.kind == "done"
+    assert run.process.result.counts == {TrialState.COMPLETED: 3}
+    assert run.handles == []
+
+
+def test_a_worker_that_is_killed_is_replaced(bench: Bench) -> None:
+    """PR-08: nobody but the dead worker loses anything."""
+    run = Run(bench).start()
+    bench.run(60, until=lambda: len(run.handles) == 2 and len(bench.children) == 2)
+    run.handles[0].process.die("killed")
+    bench.run(400)
+    assert run.process.result.kind == "done"
+    assert len(run.handles) >= 3
+    assert _states(bench) == [TrialState.COMPLETED] * 3
+
+
+def test_a_notice_drains_the_workers_and_keeps_what_was_asked_for(bench: Bench) -> None:
+    """Evicted: children save, leases are given back, the request stays for workers elsewhere."""
+    run = Run(bench).start()
+    bench.run(60, until=lambda: len(bench.children) == 2 and all(child.step >= 2 for child in bench.children))
+    run.process.notify(Notice(source="signal", reason="SIGINT"))
+    bench.run(60)
+    end = run.process.result
+    assert (end.kind, end.reason) == ("evicted", "signal: SIGINT")
+    assert _states(bench) == [TrialState.PENDING] * 3
+    assert sum(end.counts.values()) == 3
+    assert all(handle.process.result.status == 75 for handle in run.handles)
+
+
+def test_fail_fast_stops_the_run_and_leaves_the_rest_pending(bench: Bench) -> None:
+    _complete(bench, failed=True)
+    run = Run(bench, fail_fast=True).start()
+    bench.run(60)
+    assert run.process.result.kind == "failed_fast"
+    assert _states(bench) == [TrialState.FAILED, TrialState.PENDING, TrialState.PENDING]
+
+
+def test_outcome_objects_that_are_missing_are_written(bench: Bench) -> None:
+    """ONCE: the store was away at a finish, and a trial was cancelled while nobody could write for it."""
+    _complete(bench, stored=False)
+    grant = bench.lease("ran once")
+    release_trial(bench.database, grant.lease, outcome=AttemptOutcome.EVICTED, reason="gone")
+    cancel_trials(bench.database, bench.sweep.sweep_id, [grant.number])
+    run = Run(bench).start()
+    bench.run(200)
+    assert run.process.result.kind == "done"
+    for trial in trials(bench.database, bench.sweep.sweep_id):
+        assert trial.outcome_stored
+        assert trial.outcome_key is not None
+        assert read_outcome(bench.store, trial.outcome_key).state is trial.state
+
+
+def test_what_a_dead_command_asked_for_is_dropped(bench: Bench) -> None:
+    """Requests: `lr=1,2,3` killed, then `lr=3,4`, leaves `lr=2` pending."""
+    mine = replace(bench.asker, asker_id=AskerId("c" * 32))
+    register_asker(bench.database, bench.sweep.sweep_id, mine)
+    request_trials(bench.database, bench.sweep.sweep_id, mine.asker_id, [new_trial(2), new_trial(3)])
+    run = Run(bench, asker=mine)
+    run.dead_askers.add(bench.asker.asker_id)
+    run.start()
+    bench.run(300)
+    assert run.process.result.kind == "done"
+    states = _states(bench)
+    assert states[2:] == [TrialState.COMPLETED] * 2
+    assert bench.asker.asker_id not in [seen.asker_id for seen in list_askers(bench.database, bench.sweep.sweep_id)]
+
+
+def test_an_outage_of_the_ledger_is_told_once_and_waited_out(bench: Bench) -> None:
+    """BLIND: a visible line, no end."""
+    run = Run(bench).start()
+    bench.run(60, until=lambda: len(bench.children) == 2)
+    bench.weather.database_away_until_s = bench.world.now_s + 100
+    bench.run(600)
+    assert run.process.result.kind == "done"
+    assert len([note for note in run.sink.notes if "does not answer" in note]) == 1
+    assert len([note for note in run.sink.notes if "answers again" in note]) == 1
+
+
+def test_two_coordinators_at_once_are_wasteful_and_never_wrong(bench: Bench) -> None:
+    """RECONCILE: the same command given twice; both end, each config completed once."""
+    other = replace(bench.asker, asker_id=AskerId("d" * 32))
+    register_asker(bench.database, bench.sweep.sweep_id, other)
+    request_trials(bench.database, bench.sweep.sweep_id, other.asker_id, [new_trial(n) for n in range(3)])
+    first, second = Run(bench, "c").start(), Run(bench, "d", asker=other).start()
+    bench.run(400)
+    assert [first.process.result.kind, second.process.result.kind] == ["done", "done"]
+    for number in range(3):
+        assert [a.outcome for a in bench.attempts(number)].count(AttemptOutcome.COMPLETED) == 1
+
+
+def test_another_ledger_that_took_the_name_stops_it(bench: Bench) -> None:
+    """The ownership log is looked at with each high-water mark."""
+    claim_name(bench.store, name="bench", sweep_id=bench.sweep.sweep_id, ledger_id=ledger_id(bench.database))
+    run = Run(bench, highwater_every_s=5.0)
+    bench.make_child = _endless
+    run.start()
+    bench.run(30)
+    mark = read_highwater(bench.store, bench.sweep.sweep_id)
+    assert mark is not None
+    assert mark["next_number"] == 3
+    take_over_name(bench.store, name="bench", sweep_id=bench.sweep.sweep_id, ledger_id=LedgerId("e" * 32))
+    bench.run(120)
+    assert run.error is not None
+    assert "another ledger" in str(run.error)
+    assert run.workers.alive == 0
+
+
+def _endless(process: Process, start: Start, restore_fd: int | None) -> SimChild:
+    return SimChild(process, start, restore_fd, steps=10_000, padding=0, crash=None)
