@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from sweeper.checkpoint.keys import parse_manifest_key
 from sweeper.ledger.guards import HELD
-from sweeper.ledger.statement import statement
+from sweeper.ledger.sql import statement
 from sweeper.model.states import AttemptOutcome
 from sweeper.worker import committing, saving
 
