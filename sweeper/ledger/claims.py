@@ -34,8 +34,8 @@ AND (t.crash_host IS DISTINCT FROM :host OR t.crashed_at <= {NOW} - make_interva
 
 def _first(condition: str, order: str) -> str:
     """The wrapping keeps the locking clause out of the UNION's sight, where SQL does not allow it."""
-    return f"""SELECT b.trial_id FROM (
-            SELECT t.trial_id FROM sweeper.trials t WHERE {_ELIGIBLE} AND {condition}
+    return f"""SELECT b.trial_id, b.fence, b.lineage FROM (
+            SELECT t.trial_id, t.fence, t.lineage FROM sweeper.trials t WHERE {_ELIGIBLE} AND {condition}
             ORDER BY {order} LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED
         ) b"""
 
@@ -44,10 +44,15 @@ _GRANT: Final = "t.trial_id, t.fence, t.sweep_id, t.number, t.config_hash, t.lin
 
 
 def _lease(*branches: str) -> sa.TextClause:
-    """Lock the chosen trial, grant it, open its attempt; branches are tried in order until one gives a row."""
+    """Lock the chosen trial, grant it, open its attempt; branches are tried in order until one gives a row.
+
+    Locking follows a row to its newest version, while everything else is read as of the statement's beginning. A trial
+    that was leased and given back, or whose history was cut, in that moment is left for the next claim: its reports
+    and its config could not be seen.
+    """
     return statement(f"""
 WITH chosen AS MATERIALIZED (
-    SELECT c.trial_id FROM (
+    SELECT c.trial_id, c.fence, c.lineage FROM (
         {" UNION ALL ".join(branches)}
     ) c LIMIT 1
 ), granted AS (
@@ -55,7 +60,7 @@ WITH chosen AS MATERIALIZED (
     SET state = 'running', fence = t.fence + 1, lease_id = :lease_id, worker_id = :worker_id, {EXTENDED},
         child_started = false, saved_seq = 0, attempts = t.attempts + 1, step = coalesce(t.head_step, 0),
         available_at = NULL
-    FROM chosen c
+    FROM chosen c JOIN sweeper.trials u ON u.trial_id = c.trial_id AND u.fence = c.fence AND u.lineage = c.lineage
     WHERE t.trial_id = c.trial_id AND t.state = 'pending'
     RETURNING {_GRANT}, t.step
 ), opened AS (

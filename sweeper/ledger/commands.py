@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -19,15 +19,20 @@ from sweeper.model.trial import Trial
 _NAMED: Final = """
 t.trial_id IN (SELECT n.trial_id FROM sweeper.numbers n WHERE n.sweep_id = :sweep_id AND n.number = ANY (:numbers))"""
 
-# Rows are locked in the order of their ids, so that two commands cannot lock each other out.
+# Rows are locked in the order of their ids, so that two commands cannot lock each other out. Locking follows a row to
+# its newest version, while everything else is read as of the statement's beginning: a trial that became final anew in
+# that moment has a config, checkpoints and reports that cannot be seen, and is left for the next round.
 _RETRY = statement(f"""
 WITH target AS MATERIALIZED (
-    SELECT t.trial_id FROM sweeper.trials t
+    SELECT t.trial_id, t.version FROM sweeper.trials t
     WHERE t.sweep_id = :sweep_id AND (
         t.state IN ('failed', 'cancelled') AND (:numbers IS NULL OR {_NAMED})
         OR t.state IN ('completed', 'pruned') AND :from_zero AND {_NAMED})
     ORDER BY t.trial_id
     FOR NO KEY UPDATE
+), seen AS MATERIALIZED (
+    SELECT g.trial_id, u.version = g.version AS whole
+    FROM target g JOIN sweeper.trials u ON u.trial_id = g.trial_id
 ), retried AS (
     UPDATE sweeper.trials t
     SET state = 'pending', available_at = NULL, crashes = 0, no_progress = 0, crash_host = NULL, crashed_at = NULL,
@@ -37,8 +42,8 @@ WITH target AS MATERIALIZED (
         head_id = CASE WHEN NOT :from_zero THEN t.head_id END,
         head_step = CASE WHEN NOT :from_zero THEN t.head_step END,
         step = CASE WHEN :from_zero THEN 0 ELSE coalesce(t.head_step, 0) END
-    FROM target g
-    WHERE t.trial_id = g.trial_id
+    FROM seen g
+    WHERE t.trial_id = g.trial_id AND g.whole
     RETURNING t.trial_id, t.lineage
 ), copied AS (
     INSERT INTO sweeper.configs (trial_id, lineage, config_text, overrides, params)
@@ -63,11 +68,10 @@ WITH target AS MATERIALIZED (
     SELECT r.trial_id, :sweep_id, :sweep_id FROM retried r
     ON CONFLICT (trial_id, asker_id) DO NOTHING
 )
-SELECT r.trial_id FROM retried r
+SELECT g.trial_id, g.whole FROM seen g
 """)
 
-# A trial that was leased while this statement waited for its row has an attempt that the statement's snapshot cannot
-# see, so cannot close: it is left for the next round, which sees it.
+# Likewise, a trial that was leased while this statement waited for its row has an attempt that it cannot see and close.
 _CANCELLED: Final = f"""
 target AS MATERIALIZED (
     SELECT t.trial_id, t.lease_id FROM sweeper.trials t
@@ -100,7 +104,7 @@ WITH {_CANCELLED}, ended AS (
 """)
 
 MAX_ROUNDS: Final = 20
-"""How often a cancellation is repeated for trials that were leased while it waited; one round is the rule."""
+"""How often a command is repeated for trials that changed under it; one round is the rule."""
 
 
 def retry_trials(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | None, *, from_zero: bool) -> list[Trial]:
@@ -114,7 +118,7 @@ def retry_trials(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | Non
     any worker takes them. A cancelled or finished sweep becomes active again.
     """
     parameters = {"now": db.now, "sweep_id": sweep_id, "numbers": _list(numbers), "from_zero": from_zero}
-    return trials_with_ids(db, [row.trial_id for row in db.run(_RETRY, parameters)])
+    return _insist(db, _RETRY, parameters)
 
 
 def cancel_trials(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | None) -> list[Trial]:
@@ -132,13 +136,17 @@ def cancel_sweep(db: Statements, sweep_id: SweepId) -> list[Trial]:
 
 def _cancel(db: Statements, cancel: sa.Executable, sweep_id: SweepId, numbers: Sequence[int] | None) -> list[Trial]:
     parameters = {"now": db.now, "sweep_id": sweep_id, "numbers": _list(numbers), "reason": "cancelled by command"}
-    cancelled: set[int] = set()
+    return _insist(db, cancel, parameters)
+
+
+def _insist(db: Statements, command: sa.Executable, parameters: Mapping[str, Any]) -> list[Trial]:
+    changed: set[int] = set()
     for _ in range(MAX_ROUNDS):
-        rows = db.run(cancel, parameters)
-        cancelled |= {row.trial_id for row in rows if row.whole}
+        rows = db.run(command, parameters)
+        changed |= {row.trial_id for row in rows if row.whole}
         if all(row.whole for row in rows):
-            return trials_with_ids(db, sorted(cancelled))
-    raise LedgerUnavailable("trials are leased faster than they can be cancelled")
+            return trials_with_ids(db, sorted(changed))
+    raise LedgerUnavailable("trials change state faster than a command can lock them")
 
 
 def _list(numbers: Sequence[int] | None) -> list[int] | None:

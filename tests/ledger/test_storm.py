@@ -136,6 +136,9 @@ def test_a_storm_of_sessions_leaves_a_ledger_that_agrees_with_itself(world: Worl
         # a head is a live checkpoint of the trial's own lineage
         "SELECT 1 FROM sweeper.trials t JOIN sweeper.checkpoints c ON c.checkpoint_id = t.head_id"
         " WHERE c.state <> 'live' OR c.lineage <> t.lineage OR c.trial_id <> t.trial_id OR c.step <> t.head_step",
+        # what a holder cannot resume from is not shown: reports lie within the head, or are the holder's own
+        "SELECT 1 FROM sweeper.reports r JOIN sweeper.trials t USING (trial_id)"
+        " WHERE t.state = 'running' AND r.fence < t.fence AND r.at_step > coalesce(t.head_step, -1)",
         # a checkpoint was committed under the lease it names, of that fence
         "SELECT 1 FROM sweeper.checkpoints c JOIN sweeper.attempts a USING (lease_id) WHERE a.fence <> c.fence",
         # nobody takes a number for a known config

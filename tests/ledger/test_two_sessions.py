@@ -7,13 +7,17 @@ A simulator on one thread can never find a guard that only reads; this does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from sweeper.errors import LeaseLost
 from sweeper.ids import LeaseId
+from sweeper.ledger import sql
 from sweeper.ledger.checkpoints import adopt_checkpoint, commit_checkpoint, mark_suspect, retire_checkpoints
 from sweeper.ledger.commands import cancel_sweep, cancel_trials, retry_trials
 from sweeper.ledger.database import Database
@@ -294,3 +298,72 @@ def test_a_report_that_commits_late_is_before_the_takeover(
         session.connection.commit()
     assert case.world.trial().last_value == 0.5
     assert case.world.trial().lease_id == case.grant.lease.lease_id
+
+
+def test_a_retry_that_waits_while_the_history_is_cut_copies_the_newest_config(
+    databases: tuple[Clock, Database, Database, Database],
+) -> None:
+    """Found by the storm: the newest row was cancelled again, in a lineage that it could not see."""
+    clock, db, a, b = databases
+    world = World.build(db, clock, name=hex_id())
+    world.add(1)
+    cancel_trials(db, world.sweep_id, [0])
+    with standing(a) as session:
+        retry_trials(session, world.sweep_id, [0], from_zero=True)
+        cancel_trials(session, world.sweep_id, [0])
+        following = Second(b, lambda other: retry_trials(other, world.sweep_id, [0], from_zero=True))
+        assert following.blocked(db, "second")
+        session.connection.commit()
+    assert [trial.lineage for trial in following.result()] == [2]
+    assert world.lease().config_text == '{"x":"c0"}'
+
+
+class Waiting:
+    """`Statements` whose claims wait for locked rows, to stand for one that is overtaken in the middle."""
+
+    def __init__(self, db: Statements) -> None:
+        self.db = db
+
+    @property
+    def now(self) -> datetime | None:
+        return self.db.now
+
+    def run(self, statement: sa.Executable, parameters: Mapping[str, Any] = {}) -> Sequence[sa.Row[Any]]:
+        assert isinstance(statement, sa.TextClause)
+        text = statement.text.replace("LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED", "LIMIT 1 FOR NO KEY UPDATE")
+        return self.db.run(sql.statement(text), parameters)
+
+
+@pytest.mark.parametrize("overtaken_by", ["an attempt", "a cut of its history"])
+def test_a_claim_leaves_a_trial_that_changed_under_it_to_the_next(
+    databases: tuple[Clock, Database, Database, Database], overtaken_by: str
+) -> None:
+    """Reports of an attempt that it cannot see would survive its grant; a config that it cannot see has no text."""
+    clock, db, a, b = databases
+    world = World.build(db, clock, name=hex_id())
+    world.add(1)
+    worker = world.worker()
+
+    def claim(other: Statements) -> Grant | None:
+        return lease_trial(
+            other, sweep_id=world.sweep_id, worker_id=worker, lease_id=LeaseId(hex_id()), lease_s=LEASE_S,
+            heartbeat_s=HEARTBEAT_S, pool="local", host="h1", threads=1,
+        )  # fmt: skip
+
+    with standing(a) as session:
+        if overtaken_by == "an attempt":
+            grant = claim(session)
+            assert grant is not None
+            record_reports(session, grant.lease, [Report(step=1, at_step=1, value=1.0)], lease_s=LEASE_S)
+            release_trial(session, grant.lease, outcome=AttemptOutcome.EVICTED, reason="told to")
+        else:
+            cancel_trials(session, world.sweep_id, [0])
+            retry_trials(session, world.sweep_id, [0], from_zero=True)
+        following = Second(b, lambda other: claim(Waiting(other)))
+        assert following.blocked(db, "second")
+        session.connection.commit()
+    assert following.result() is None
+    assert world.trial().state is TrialState.PENDING
+    assert claim(db) is not None
+    assert world.trial().last_value is None
+    check_whole(world)
