@@ -11,6 +11,18 @@ import pytest
 from tests.acceptance.multirun import SCRIPTS, Bench
 
 
+def start_worker(bench: Bench, argv: list[str], output: Path) -> subprocess.Popen[bytes]:
+    with output.open("wb") as sink:
+        return subprocess.Popen(
+            [sys.executable, "-m", "sweeper.cli.app", "worker", "--sweep", "together", "--", *argv],
+            cwd=bench.root,
+            env=bench.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+        )
+
+
 @pytest.mark.slow
 def test_ten_workers_and_a_multirun_start_together_on_an_empty_database(tmp_path: Path, fresh_database: str) -> None:
     """OP-10's kind for the ledger: all get going, none exits, each trial is trained once."""
@@ -19,17 +31,7 @@ def test_ten_workers_and_a_multirun_start_together_on_an_empty_database(tmp_path
     values = ",".join(map(str, range(30)))
     command = [f"x={values}", "hydra.launcher.name=together", "hydra.launcher.workers=1"]
     argv = [sys.executable, str(bench.script), "-m", "hydra/launcher=sweeper", *command]
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-m", "sweeper.cli.app", "worker", "--sweep", "together", "--", *argv],
-            cwd=bench.root,
-            env=bench.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=(bench.root / f"worker-{index}.txt").open("wb"),
-            stderr=subprocess.STDOUT,
-        )
-        for index in range(10)
-    ]
+    workers = [start_worker(bench, argv, bench.root / f"worker-{index}.txt") for index in range(10)]
     try:
         assert bench.finish(*command, timeout_s=180) == 0, bench.printed()
         statuses = [worker.wait(90) for worker in workers]

@@ -24,7 +24,7 @@ import sweeper
 class Config:
     lr: float = 0.1
     epochs: int = 3
-    pause_s: float = 0.05
+    pause_s: float = 0.1
     counter: str = "${oc.env:COUNTER}"
 
 
