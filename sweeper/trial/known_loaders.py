@@ -16,19 +16,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeper.trial.loader import LoaderSource
+from sweeper.trial.samplers import OwnState
 from sweeper.trial.values import encode
 
 
 @dataclass(slots=True, kw_only=True)
 class _Known:
     loader: weakref.ref[Any]
-    source: LoaderSource
+    own: OwnState
     first: str
     """Digest of its state when it was first opened in this trial."""
     closed: str | None = None
     """Digest at the end of its last loop; None when that was left early."""
     opens: int = 0
     set_by_script: bool = False
+    unsure: bool = False
+    """Put back on the word of one loop; the next opening will tell whether that was right."""
 
 
 class KnownLoaders:
@@ -42,49 +45,60 @@ class KnownLoaders:
         """Keep saved states for loaders that will be opened."""
         self._pending = dict(value)
 
-    def opens(self, source: LoaderSource, *, placed: bool) -> None:
-        """A loop over this loader opens. `placed`: its position was saved, and its state is put back with that."""
+    def opens(self, source: LoaderSource, *, placed: bool) -> tuple[str, ...]:
+        """A loop over this loader opens. `placed`: its position was saved, and its state is put back with that.
+
+        Gives reasons why this trial is not exact, if it turns out so.
+        """
         key = self._key(source)
-        digest = value_digest(source.own_state())
+        digest = value_digest(source.own.capture())
         pending = self._pending.pop(key, None)
+        wrong: tuple[str, ...] = ()
         known = self._known.get(key)
         if known is None:
-            known = _Known(loader=weakref.ref(source.loader), source=source, first=digest)
-        known.source = source
+            known = _Known(loader=weakref.ref(source.loader), own=source.own, first=digest)
+        known.own = source.own
         if pending is not None:
             known.first, known.opens, known.set_by_script = pending["first"], pending["opens"], pending["set_by_script"]
             if not placed:
                 known.set_by_script |= digest != known.first
                 if not known.set_by_script:
-                    source.put_back_own(pending["now"])
+                    source.own.put_back(pending["now"])
+                    known.unsure = known.opens == 1
         elif known.closed is not None:
             known.set_by_script |= digest != known.closed
+            if known.unsure and known.set_by_script:
+                wrong = (f"a loader that the script sets before each loop was put back: {key}",)
+            known.unsure = False
         known.closed = None
         known.opens += 1
         self._known[key] = known
+        return wrong
 
     def closes(self, source: LoaderSource) -> None:
         """A loop over this loader was exhausted."""
         known = self._known.get(self._key(source))
         if known is not None:
-            known.closed = value_digest(source.own_state())
+            known.closed = value_digest(source.own.capture())
 
     def to_value(self) -> dict[str, Any]:
         """Give what `restore` takes; saved states of loaders not opened yet in this process are passed on."""
         live = {
             key: {"first": known.first, "opens": known.opens, "set_by_script": known.set_by_script,
-                  "now": known.source.own_state()}
+                  "now": known.own.capture()}
             for key, known in self._known.items() if known.loader() is not None
         }  # fmt: skip
         return self._pending | live
 
-    def doubts(self, current: object) -> list[str]:
+    def doubts(self, current: OwnState | None) -> list[str]:
         """Reasons for not being exact: one loop is not enough to tell whether the script sets a loader each time."""
         return [
             f"a loader with random state of its own has run only once so far: {key}"
             for key, known in self._known.items()
-            if known.source is not current and known.opens == 1 and not known.set_by_script
-            and known.loader() is not None and value_digest(known.source.own_state()) != known.first
+            if known.unsure or (
+                known.own is not current and known.opens == 1 and not known.set_by_script
+                and known.loader() is not None and value_digest(known.own.capture()) != known.first
+            )
         ]  # fmt: skip
 
     def _key(self, source: LoaderSource) -> str:

@@ -14,21 +14,14 @@ draws and drops the index batches that were handed out before; then `iter(view)`
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, Final
 
 from sweeper.errors import StateMismatch, UserError
 from sweeper.trial.loader_workers import SeededDataset, WorkerStart
 from sweeper.trial.order import Order, PrivateStream
-from sweeper.trial.rng import generator_state, set_generator_state
-from sweeper.trial.samplers import (
-    draws_like_torch,
-    put_back_samplers,
-    reachable_generators,
-    sampler_chain,
-    sampler_states,
-)
-from sweeper.trial.sources import Source, length_of
+from sweeper.trial.samplers import OwnState, draws_like_torch
+from sweeper.trial.sources import Place, Source, length_of
 from sweeper.trial.tensors import torch_if_loaded
 
 _OURS: Final = frozenset({"generator", "batch_sampler", "sampler", "dataset", "worker_init_fn", "_iterator",
@@ -77,11 +70,13 @@ class View:
         self.order = Order()
         self.user: weakref.ref[LoaderSource] | None = None
         """The loop that is using the view, while it lives."""
+        self.arrived: Callable[[], None] | None = None
+        """To be called when torch's iterator has been made; None afterwards."""
         self._inner: weakref.ref[Any] | None = None
         self.copy: Any = object.__new__(type(loader))
         self.copy.__dict__.update(loader.__dict__)
         self.copy.__dict__["_iterator"] = None
-        self.copy.__dict__["_get_iterator"] = self._get_iterator
+        self.copy.__dict__["_get_iterator"] = _iterator_maker(weakref.ref(self))
         self.copy.__dict__["generator"] = torch_if_loaded().Generator()
         self.copy.__dict__["batch_sampler" if loader.batch_sampler is not None else "sampler"] = self.order
         self._wrapped: Any = None
@@ -104,10 +99,26 @@ class View:
         inner = None if self._inner is None else self._inner()
         return None if inner is None else int(inner._num_yielded)
 
-    def _get_iterator(self) -> Any:
+    def make_iterator(self) -> Any:
+        """Start torch's own iterator, and remember it for as long as somebody uses it."""
         inner = type(self.copy)._get_iterator(self.copy)
         self._inner = weakref.ref(inner)
+        if self.arrived is not None:
+            arrived, self.arrived = self.arrived, None
+            arrived()
         return inner
+
+
+def _iterator_maker(view: weakref.ref[View]) -> Callable[[], Any]:
+    """Not a bound method: an iterator with workers that dies in a reference cycle shuts them down badly, since its
+    queues are finalised before it can say goodbye, and that takes torch ten seconds."""
+
+    def make() -> Any:
+        living = view()
+        assert living is not None, "its copy is being iterated"
+        return living.make_iterator()
+
+    return make
 
 
 class Views:
@@ -139,9 +150,10 @@ class LoaderSource(Source):
         self._view: View | None = None
         self._items: Iterator[Any] = iter(())
         self._skipped = 0
-        self._chain = sampler_chain(loader)
-        self.generators: Mapping[str, Any] = reachable_generators(loader, known=known)
-        self.carries_state = bool(self.generators or self._chain)
+        self._arriving: Callable[[], None] | None = None
+        self.own = OwnState(loader, known=known)
+        self.generators: Mapping[str, Any] = self.own.generators
+        self.carries_state = bool(self.own)
         self.inexact: tuple[str, ...] = tuple(self._doubts())
 
     def length(self) -> int | None:
@@ -150,27 +162,15 @@ class LoaderSource(Source):
 
     def start_state(self) -> dict[str, Any]:
         """What the loader looks like, and its samplers' state."""
-        return {"signature": self.signature, "samplers": sampler_states(self._chain)}
+        return {"signature": self.signature, "samplers": self.own.samplers()}
 
     def put_back(self, state: Mapping[str, Any]) -> None:
         """Put samplers back; a loader of another make is refused unless inexactness was asked for."""
         if state["signature"] != self.signature:
             self._differs(f"it was {state['signature']} and is {self.signature}")
-        put_back_samplers(self._chain, state["samplers"])
+        self.own.put_back_samplers(state["samplers"])
 
-    def own_state(self) -> dict[str, Any]:
-        """Everything under the loader that goes on from loop to loop."""
-        generators = {path: generator_state(generator) for path, generator in self.generators.items()}
-        return {"generators": generators, "samplers": sampler_states(self._chain)}
-
-    def put_back_own(self, state: Mapping[str, Any]) -> None:
-        """Put back what `own_state` gave."""
-        for path, generator in self.generators.items():
-            if path in state["generators"]:
-                set_generator_state(generator, state["generators"][path])
-        put_back_samplers(self._chain, state["samplers"])
-
-    def begin(self, *, skip: int, progress: Mapping[str, Any] | None) -> None:
+    def begin(self, *, skip: int, place: Place | None) -> None:
         """Start the view, as this module's docstring tells."""
         loader = self.loader
         view = self._view = self._views.of(loader)
@@ -178,14 +178,20 @@ class LoaderSource(Source):
         view.follow(loader)
         seed = self._base_seed(view)
         sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
+        # A subclass whose `__iter__` is a generator runs its first lines at the first `next`, before torch's iterator
+        # exists: they have to see the loop's start, so a place in the middle is reached only after them.
         overridden = type(loader).__iter__ is not torch_if_loaded().utils.data.DataLoader.__iter__
         stream = PrivateStream(seed) if overridden or not draws_like_torch(sampler) else None
         view.order.begin(sampler, stream=stream, seed=seed if loader.num_workers > 0 else None)
         view.order.skip(skip)
         self._skipped = skip
-        if progress is not None:
-            self._compare(progress, view)
+        if place is not None:
+            self._compare(place.progress, view)
+        if place is not None and overridden and skip:
+            view.arrived = self._arriving = place.arrived
         self._items = iter(view.copy)
+        if place is not None and self._arriving is None:
+            place.arrived()
 
     def next(self) -> Any:
         """The next batch."""
@@ -195,6 +201,8 @@ class LoaderSource(Source):
         except StopIteration:
             self._view.user = None
             raise
+        if self._arriving is not None and self._view.arrived is not None:
+            raise StateMismatch(f"{type(self.loader).__qualname__} no longer iterates through DataLoader.__iter__")
         self._view.order.handed_out()
         return item
 

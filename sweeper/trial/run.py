@@ -109,8 +109,7 @@ class Run:
         training.raise_if_stopped()
         number, extra = report_numbers(value, metrics)
         if step is None:
-            in_batch = training.primary is not None and training.primary.in_body
-            step = training.progress.report_step(in_batch=in_batch, in_epoch=training.in_epoch)
+            step = training.progress.report_step(in_batch=training.in_batch, in_epoch=training.in_epoch)
         training.progress.finite = math.isfinite(number)
         if training.session is not None:
             training.session.report(step=int(step), at_step=training.progress.step, value=number, metrics=extra)

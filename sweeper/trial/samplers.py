@@ -7,13 +7,44 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from sweeper.trial.modules import is_module
-from sweeper.trial.rng import is_generator
+from sweeper.trial.rng import generator_state, is_generator, set_generator_state
 from sweeper.trial.tensors import is_tensor, torch_if_loaded
 
 _MAX_DEPTH: Final = 6
 _MAX_OBJECTS: Final = 4000
 _MAX_ITEMS: Final = 64
 _LEAVES: Final = (str, bytes, int, float, complex, bool, type(None), type, ModuleType)
+
+
+class OwnState:
+    """What goes on from loop to loop under one loader: random generators, and samplers with state. Keeps no loader."""
+
+    def __init__(self, loader: Any, *, known: Container[int]) -> None:
+        self.generators = reachable_generators(loader, known=known)
+        self._chain = sampler_chain(loader)
+
+    def __bool__(self) -> bool:
+        return bool(self.generators or self._chain)
+
+    def samplers(self) -> dict[str, Any]:
+        """State of the samplers alone."""
+        return sampler_states(self._chain)
+
+    def put_back_samplers(self, states: Mapping[str, Any]) -> None:
+        """Put back what `samplers` gave."""
+        put_back_samplers(self._chain, states)
+
+    def capture(self) -> dict[str, Any]:
+        """State of everything."""
+        generators = {path: generator_state(generator) for path, generator in self.generators.items()}
+        return {"generators": generators, "samplers": self.samplers()}
+
+    def put_back(self, state: Mapping[str, Any]) -> None:
+        """Put back what `capture` gave."""
+        for path, generator in self.generators.items():
+            if path in state["generators"]:
+                set_generator_state(generator, state["generators"][path])
+        self.put_back_samplers(state["samplers"])
 
 
 def torch_sampler_types() -> tuple[type, ...]:

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sweeper.errors import StateMismatch, UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a resumed loop has to get to."""
+
+    progress: Mapping[str, Any]
+    """What `Source.progress` gave there."""
+    arrived: Callable[[], None]
+    """Puts everything back; to be called once, when the next item is the first resumed one and nothing but reading it
+    is left to do."""
 
 
 class Source(ABC):
@@ -26,8 +38,8 @@ class Source(ABC):
         """Items in a full loop; None if unknown."""
 
     @abstractmethod
-    def begin(self, *, skip: int, progress: Mapping[str, Any] | None) -> None:
-        """Start, and pass over `skip` items; compare with the `progress` saved there.
+    def begin(self, *, skip: int, place: Place | None) -> None:
+        """Start, and pass over `skip` items; a resumed loop compares with its `place` and says when it has arrived.
 
         Raises:
             StateMismatch: the items cannot be the same ones.
@@ -76,11 +88,13 @@ class StepSource(Source):
         """The number of steps."""
         return self._count
 
-    def begin(self, *, skip: int, progress: Mapping[str, Any] | None) -> None:
+    def begin(self, *, skip: int, place: Place | None) -> None:
         """Start at step `skip`."""
         if skip and skip >= self._count:
             raise StateMismatch(f"run.steps({self._count}): {skip} steps were done before")
         self._next = skip
+        if place is not None:
+            place.arrived()
 
     def next(self) -> int:
         """The next index."""
@@ -107,7 +121,7 @@ class IterableSource(Source):
         """The iterable's own, if it has one."""
         return length_of(self._iterable)
 
-    def begin(self, *, skip: int, progress: Mapping[str, Any] | None) -> None:
+    def begin(self, *, skip: int, place: Place | None) -> None:
         """Start the iterable again; read and drop."""
         self._items = iter(self._iterable)
         for done in range(skip):
@@ -115,8 +129,10 @@ class IterableSource(Source):
                 next(self._items)
             except StopIteration:
                 raise StateMismatch(f"the loader has only {done} batches; {skip} were handed out before") from None
-        if progress is not None and progress["ahead"]:
-            self.has_more(skip)
+        if place is not None:
+            if place.progress["ahead"]:
+                self.has_more(skip)
+            place.arrived()
 
     def next(self) -> Any:
         """The next item."""
@@ -149,7 +165,7 @@ class PlainSource(Source):
         """The loader's own, if it has one."""
         return length_of(self._iterable)
 
-    def begin(self, *, skip: int, progress: Mapping[str, Any] | None) -> None:
+    def begin(self, *, skip: int, place: Place | None) -> None:
         """Iterate it."""
         self._items = iter(self._iterable)
 

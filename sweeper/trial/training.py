@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from sweeper.errors import StateMismatch, UnsavableValue, UserError
@@ -24,9 +25,11 @@ from sweeper.trial.progress import Progress
 from sweeper.trial.provenance import differences, provenance
 from sweeper.trial.registered import Registered
 from sweeper.trial.rng import Snapshot
+from sweeper.trial.samplers import OwnState
 from sweeper.trial.saved_run import FORMAT, SavedRun
 from sweeper.trial.seeding import reseed_numpy
 from sweeper.trial.session import Capture, Session
+from sweeper.trial.sources import Place
 from sweeper.trial.values import encode
 
 if TYPE_CHECKING:
@@ -50,12 +53,14 @@ class Training:
         self.serial = 0
         """Rises with each primary body and each epoch; a side loop must end under the number it began."""
         self.in_epoch = False
-        self.primary: Loop | None = None
         self.resumed = False
         self._known = KnownLoaders()
         self._phase = 0
-        self._epochs: Epochs | None = None
+        self._epochs: weakref.ref[Epochs] | None = None
         self._epochs_seen = False
+        self._primary: weakref.ref[Loop] | None = None
+        self._primary_used = False
+        self._carries_state = False
         self._implicit = False
         self._save_within = True
         self._deferred = False
@@ -64,8 +69,6 @@ class Training:
         self._loop_random: Snapshot | None = None
         self._loop_start: Any = None
         self._waits = 0
-        self._epoch_point = _Point(self, in_loop=False)
-        self._loop_point = _Point(self, in_loop=True)
         if session is not None:
             self._begin(session)
 
@@ -74,7 +77,7 @@ class Training:
         encode(self.registered.save(), name="registered")  # what could never be saved is refused before training
         session.begin()
         if session.start.trace:
-            session.on_finish = self._stage_final
+            session.on_finish = self.stage_final
         if session.restored is None:
             return
         saved = self._saved = SavedRun(session.restored)
@@ -97,11 +100,19 @@ class Training:
     @property
     def in_loop_of_ours(self) -> bool:
         """Whether a safe point is still to come by itself."""
-        return self.in_epoch or (self.primary is not None and self.primary.in_body)
+        return self.in_epoch or self.in_batch
 
-    def _safe_point(self, point: _Point | None, epoch: int) -> None:
-        if self.session is not None:
-            self.session.safe_point(step=self.progress.step, epoch=epoch, point=point)
+    @property
+    def primary(self) -> Loop | None:
+        """The current epoch's primary loop, while anybody holds it: one that was left by `break` is gone, as its
+        loader's workers are."""
+        return None if self._primary is None else self._primary()
+
+    @property
+    def in_batch(self) -> bool:
+        """Whether the body of a primary loop is running."""
+        primary = self.primary
+        return primary is not None and primary.in_body
 
     # -- epochs -------------------------------------------------------------------------------------------------------
 
@@ -123,7 +134,7 @@ class Training:
             self._refuse_epochs()
         first = self.first_epoch_if_next()
         self._phase += 1
-        self._epochs, self._epochs_seen, self._save_within = epochs, True, save_within
+        self._epochs, self._epochs_seen, self._save_within = weakref.ref(epochs), True, save_within
         saved = self._saved
         if saved is not None and saved.phase == self._phase:
             if saved.implicit:
@@ -134,7 +145,7 @@ class Training:
 
     def epochs_close(self, epochs: Epochs) -> None:
         """An `epochs()` loop is exhausted."""
-        if self._epochs is epochs:
+        if self._epochs is not None and self._epochs() is epochs:
             self._epochs = None
 
     def epoch_begins(self, epoch: int) -> None:
@@ -142,7 +153,7 @@ class Training:
         self.progress.epoch, self.progress.batch = epoch, 0
         self.serial += 1
         self.in_epoch = True
-        self.primary = None
+        self._primary, self._primary_used, self._carries_state = None, False, False
         if self.session is None:
             self.progress.means.clear()
             return
@@ -162,12 +173,11 @@ class Training:
         self.in_epoch = False
         self._expect_no_place()
         self.progress.epochs_done += 1
-        primary = self.primary
-        self._deferred = not last and primary is not None and primary.source.carries_state
-        self._safe_point(None if last or self._deferred else self._epoch_point, self.progress.epoch + 1)
+        self._deferred = self._carries_state and not last
+        self._safe_point(self.progress.epoch + 1, save_point=not last and not self._deferred, in_loop=False)
 
     def _refuse_epochs(self) -> None:
-        if self._epochs is not None and self.in_epoch:
+        if self._epochs is not None and self._epochs() is not None and self.in_epoch:
             raise UserError(
                 "run.epochs(...) is called inside the body of another run.epochs(...)",
                 remedy="make the inner loop run.batches(...), run.steps(...) or a plain range",
@@ -201,16 +211,17 @@ class Training:
                 "two run.batches(...) or run.steps(...) loops are open side by side",
                 remedy="companion loops cannot be resumed yet; iterate the second loader itself",
             )
-        if self._epochs is None:
-            return self._takes_as_implicit(loop)
-        if primary is None and self.in_epoch:
-            self.primary = loop
-            return True
-        return False
-
-    def _takes_as_implicit(self, loop: Loop) -> bool:
-        if self._epochs_seen or (self.primary is not None and self.primary.in_body):
+        if self._epochs is None or self._epochs() is None:
+            if self._epochs_seen or self.in_batch:
+                return False
+            self._begin_implicit_epoch(loop)
+        elif self._primary_used or not self.in_epoch:
             return False
+        self._primary, self._primary_used = weakref.ref(loop), True
+        self._carries_state = loop.source.carries_state
+        return True
+
+    def _begin_implicit_epoch(self, loop: Loop) -> None:
         if self._implicit and self.session is not None:
             raise UserError(
                 f"a second run.{loop.source.kind}(...) outside run.epochs(...)",
@@ -218,12 +229,10 @@ class Training:
             )
         self._implicit = True
         self._phase += 1
-        self.primary = loop
-        return True
 
     def handed_out_if_next(self, loop: Loop) -> int:
         """How many items a loop that is not open yet would pass over."""
-        first = loop.primary or (self.primary is None and not loop.always_side)
+        first = loop.primary or not (self._primary_used or loop.always_side)
         saved = self._saved
         return saved.handed_out or 0 if saved is not None and first else 0
 
@@ -231,21 +240,21 @@ class Training:
         """A loop begins: L is taken, or put back and the place found again. Gives the items handed out before."""
         source = loop.source
         if self.session is None:
-            source.begin(skip=0, progress=None)
+            source.begin(skip=0, place=None)
             return 0
         saved = self._saved if loop.primary else None
         if isinstance(source, LoaderSource) and source.carries_state:
-            self._known.opens(source, placed=saved is not None)
+            self.progress.doubt(*self._known.opens(source, placed=saved is not None))
         handed_out = 0
         if saved is not None:
             handed_out = self._continue_loop(loop, saved)
         elif loop.primary:
             self._loop_random = rng.take(self._generators(loop))
             self._loop_start = source.start_state()
-            source.begin(skip=0, progress=None)
+            source.begin(skip=0, place=None)
             self._take_deferred(loop)
         else:
-            source.begin(skip=0, progress=None)
+            source.begin(skip=0, place=None)
         self.progress.doubt(*source.inexact)
         return handed_out
 
@@ -272,7 +281,7 @@ class Training:
 
     def body_ends(self, loop: Loop) -> None:
         """The primary loop is asked for another item: this is the safe point of the body that has ended."""
-        self._safe_point(self._loop_point, self.progress.epoch)
+        self._safe_point(self.progress.epoch, save_point=True, in_loop=True)
 
     def _continue_loop(self, loop: Loop, saved: SavedRun) -> int:
         source = loop.source
@@ -285,10 +294,10 @@ class Training:
         self._put_back(self._loop_random, generators)
         self._loop_start = saved.loop["start"]
         source.put_back(self._loop_start)
-        source.begin(skip=saved.handed_out, progress=saved.loop["progress"])
         if self._implicit:
             self._epoch_random = self._loop_random
-        self._return_to(saved, generators)
+        place = Place(progress=saved.loop["progress"], arrived=lambda: self._return_to(saved, generators))
+        source.begin(skip=saved.handed_out, place=place)
         return saved.handed_out
 
     def _take_deferred(self, loop: Loop) -> None:
@@ -296,14 +305,20 @@ class Training:
             self._epoch_random = self._loop_random
         if self._deferred:
             self._deferred = False
-            self._safe_point(self._loop_point, self.progress.epoch)
+            self._safe_point(self.progress.epoch, save_point=True, in_loop=True)
+
+    def _safe_point(self, epoch: int, *, save_point: bool, in_loop: bool) -> None:
+        if self.session is not None:
+            point = _Point(self, in_loop=in_loop) if save_point else None
+            self.session.safe_point(step=self.progress.step, epoch=epoch, point=point)
 
     # -- places -------------------------------------------------------------------------------------------------------
 
     def _return_to(self, saved: SavedRun, generators: dict[str, Any]) -> None:
         """The second load: everything is as it was at the save point, whatever code above the loop has done."""
+        doubts = self.progress.inexact
         saved.load(self.registered, self.progress)
-        self.progress.doubt(*differences(saved.provenance, provenance()))
+        self.progress.doubt(*doubts)
         self._put_back(saved.random("here"), generators)
         self._saved = None
 
@@ -349,13 +364,13 @@ class Training:
         here = rng.take(self.registered.generators if loop is None else self._generators(loop))
         progress = self.progress
         epoch = progress.epoch if in_loop else progress.epoch + 1
-        doubts = progress.inexact + self._known.doubts(None if loop is None else loop.source)
+        doubts = progress.inexact + self._known.doubts(_own_state(loop))
         handed_out = None if loop is None else loop.handed_out
         value = {
             "format": FORMAT,
             "place": {"phase": self._phase, "implicit": self._implicit, "epoch": epoch, "handed_out": handed_out,
                       "kind": None if loop is None else loop.source.kind},
-            "progress": progress.to_value() | {"inexact": doubts},
+            "progress": progress.to_value(),
             "random": self._random(here, in_loop=in_loop),
             "loop": None if loop is None else {"start": self._loop_start, "progress": loop.source.progress()},
             "loaders": self._known.to_value(),
@@ -378,18 +393,24 @@ class Training:
             exact=not doubts, inexact_reasons=tuple(doubts), provenance=provenance(), finite=self.progress.finite,
         )  # fmt: skip
 
-    def _stage_final(self) -> None:
+    def stage_final(self) -> None:
         """For `sweeper check`: the end state, as one more save that nobody resumes from."""
         assert self.session is not None, "only in a sweep"
         self.session.wait_saved(60.0)
         here = rng.take(self.registered.generators)
         value = {"registered": self.registered.save(), "random": here.to_value(), "progress": self.progress.to_value()}
-        facts = SaveFacts(seq=0, step=self.progress.step, epoch=self.progress.epoch, position={"final": True})
+        facts = SaveFacts(seq=0, step=self.progress.step, epoch=self.progress.epoch + 1, position={"final": True})
         self.session.stage(Capture(value=value, facts=facts))
+
+
+def _own_state(loop: Loop | None) -> OwnState | None:
+    return loop.source.own if loop is not None and isinstance(loop.source, LoaderSource) else None
 
 
 class _Point:
     """The end of a body, as the session sees it."""
+
+    __slots__ = ("_in_loop", "_training")
 
     def __init__(self, training: Training, *, in_loop: bool) -> None:
         self._training = training

@@ -1,7 +1,7 @@
 """The worker's side of a conversation, in the same process as the training it serves.
 
-It answers at once, whenever the session sends something, so that a run is a plain function call and every save point can
-be reached exactly. Its memory, socket and frames are the real ones.
+It answers at once, whenever the session sends something, so that a run is a plain function call and every save point
+can be reached exactly. Its memory, socket and frames are the real ones.
 """
 
 from __future__ import annotations
@@ -118,12 +118,11 @@ class LoneWorker:
         mine, theirs = socket.socketpair()
         self._socket = mine
         self._decoder = FrameDecoder()
-        control_file, staging_file = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        control_file, staging_file, restore_file = (tempfile.TemporaryFile() for _ in range(3))  # noqa: SIM115
         os.ftruncate(control_file.fileno(), PAGE_BYTES)
         self.control = ControlPage(control_file.fileno())
         self._staging = staging_file.fileno()
         start = self.start
-        restore_file = tempfile.TemporaryFile()
         if self.restore is not None:
             restore_file.write(self.restore.content)
             restore_file.flush()
@@ -148,6 +147,7 @@ class LoneWorker:
             self.stopped = stop
         finally:
             uninstall()
+            self.session.on_finish = None
             for thing in (mine, theirs, control_file, staging_file, restore_file):
                 thing.close()
         self.stopped = self.session.stopped
