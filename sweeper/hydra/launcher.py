@@ -101,6 +101,8 @@ def _begin(
             chosen.name,
             chosen.superseded,
         )
+    if config.hydra.sweeper.get("max_batch_size") is not None:
+        log.warning("with hydra.sweeper.max_batch_size, a failed trial keeps Hydra from launching the later batches")
     pin_sweep_dir(config, _sweep_dir(config, chosen))
     return Launch(
         loader=loader,

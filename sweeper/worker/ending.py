@@ -59,7 +59,7 @@ def judge(ending: Ending, *, draining: bool, drain_reason: str) -> Verdict:
             return Verdict(
                 outcome=AttemptOutcome.CRASHED,
                 reason=_failure(ending.last),
-                error=_with_tail(ending.last.traceback, ending.output_tail),
+                error=_raised(ending.last.traceback, ending.output_tail),
                 exit_code=code,
                 sick=ending.last.category == "import",
             )
@@ -144,3 +144,10 @@ def _exit_code(ending: Ending) -> int | None:
 def _with_tail(text: str, tail: str) -> str:
     lines = "\n".join(tail.splitlines()[-TAIL_LINES:])
     return f"{text.rstrip()}\n--- last output ---\n{lines}" if lines else text
+
+
+def _raised(traceback: str, tail: str) -> str:
+    """What was printed last, then the traceback, which so ends the text; once, though the child prints it too."""
+    printed = tail.rstrip().removesuffix(traceback.strip()).rstrip()
+    lines = "\n".join(printed.splitlines()[-TAIL_LINES:])
+    return f"--- last output ---\n{lines}\n--- error ---\n{traceback.strip()}" if lines else traceback
