@@ -7,6 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+import pytest
+
 from sweeper.errors import LeaseLost
 from sweeper.ids import LeaseId
 from sweeper.ledger.checkpoints import commit_checkpoint, retire_checkpoints
@@ -111,6 +113,7 @@ class Player:
         settle_sweep(self.db, self.world.sweep_id)
 
 
+@pytest.mark.slow
 def test_a_storm_of_sessions_leaves_a_ledger_that_agrees_with_itself(world: World, empty_url: str) -> None:
     """ONCE, FENCE. A deadlock or any other failure of a session fails the test."""
     world.add(TRIALS)
