@@ -10,10 +10,13 @@ from hydra.errors import HydraException
 
 
 def explain_unquoted(arguments: Sequence[str]) -> None:
-    """Say on standard error how to quote text outside ASCII, before Hydra stops at it with a lexer's message."""
+    """Say on standard error how to quote text outside ASCII, before Hydra stops at it with a lexer's message.
+
+    Nothing is said of Hydra's own settings, which may hold a password.
+    """
     for argument in arguments:
         key, sign, value = argument.partition("=")
-        if argument.isascii() or argument.startswith("-") or not sign or not _valid(argument):
+        if argument.isascii() or argument.startswith(("-", "hydra.")) or not sign or not _valid(argument):
             continue
         try:
             OverridesParser.create().parse_override(argument)

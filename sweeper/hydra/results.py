@@ -23,7 +23,7 @@ def job_return(job: Job, trial: Trial, sweep_dir: Path) -> JobReturn:
     """Give the result of one requested job from the trial that stands for it.
 
     Args:
-        job: the job as it was asked for; its config is changed on the way.
+        job: the job as it was asked for; its config becomes part of the result.
         trial: the trial; one that is not final was left out by `fail_fast`.
         sweep_dir: the sweep's pinned directory.
     """
@@ -58,10 +58,11 @@ def job_return(job: Job, trial: Trial, sweep_dir: Path) -> JobReturn:
 
 
 def _hydra_config(config: DictConfig) -> DictConfig:
-    """What `HydraConfig` holds for a job, with its node set read-only as there."""
-    made = clone(config, keep=lambda key: key == "hydra")
-    OmegaConf.set_readonly(made.hydra, True)
-    return made
+    """Make a composed config what `HydraConfig` holds for a job: its `hydra` node alone, read-only."""
+    content = config.__dict__["_content"]
+    config.__dict__["_content"] = {"hydra": content["hydra"]}
+    OmegaConf.set_readonly(config.hydra, True)
+    return config
 
 
 def _recreate(output_dir: Path, result: JobReturn, trial: Trial) -> None:

@@ -152,13 +152,14 @@ def check_overrides(config: DictConfig) -> None:
     """
     for text in (*override_lines(config, "task"), *override_lines(config, "hydra")):
         key = text.partition("=")[0]
+        shown = "" if key.startswith("hydra.") else f": {text!r}"
         if "\x00" in text:
-            raise UserError(f"the parameter {key!r} holds a NUL character: {text!r}")
+            raise UserError(f"the parameter {key!r} holds a NUL character")
         try:
             text.encode()
         except UnicodeEncodeError:
             raise UserError(
-                f"the parameter {key!r} is not valid UTF-8: {text!r}",
+                f"the parameter {key!r} is not valid UTF-8{shown}",
                 remedy="check the terminal's or script's encoding",
             ) from None
 

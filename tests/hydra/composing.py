@@ -33,6 +33,7 @@ class Application:
     """An application whose configs lie in `root`."""
 
     def __init__(self, root: Path) -> None:
+        self.root = root
         for name, text in FILES.items():
             path = root / "conf" / name
             path.parent.mkdir(parents=True, exist_ok=True)

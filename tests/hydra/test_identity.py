@@ -19,8 +19,12 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 import sweeper
 from sweeper.errors import UserError
+from sweeper.hydra.compose import TemplateLoader
 from sweeper.hydra.identity import canonical_text
+from sweeper.hydra.jobs import identify
+from sweeper.model.tagged import from_tagged
 from sweeper.settings import IdentitySettings
+from tests.hydra.composing import Application
 
 
 class Color(enum.Enum):
@@ -277,3 +281,42 @@ def test_the_hash_seed_of_the_interpreter_does_not_count(tmp_path: Path) -> None
         environment = {**os.environ, "PYTHONHASHSEED": str(seed)}
         outputs.add(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
     assert len(outputs) == 1
+
+
+@pytest.mark.parametrize(
+    ("token", "in_file", "as_override"),
+    [
+        ("on", True, "on"),
+        ("yes", True, "yes"),
+        ("no", False, "no"),
+        ("0x10", 16, "0x10"),
+        ("007", 7, "007"),
+        ("1:30", 90, "1:30"),
+        (".inf", float("inf"), ".inf"),
+        ("inf", "inf", float("inf")),
+        ("None", "None", "None"),
+        ("null", None, None),
+        ("1e-4", 1e-4, 1e-4),
+    ],
+)
+def test_a_token_counts_as_the_value_it_becomes(
+    application: Application, token: str, in_file: object, as_override: object
+) -> None:
+    """CH-02: in a file and on the command line the same token may be two values, and then it is two configs."""
+    path = application.root / "conf" / "config.yaml"
+    path.write_text(path.read_text() + f"token: {token}\ngiven: 0\n")
+    master = application.master()
+    loader = TemplateLoader(application.hydra.config_loader)
+    from_file = loader.compose(master, [], position=0)
+    from_line = loader.compose(master, [f"token={token}"], position=1)
+    assert (type(from_file.token), from_file.token) == (type(in_file), in_file)
+    assert (type(from_line.token), from_line.token) == (type(as_override), as_override)
+    equal = sweeper.config_hash(from_file) == sweeper.config_hash(from_line)
+    assert equal is (repr(in_file) == repr(as_override))
+    shown = identify(loader, master, from_line, [f"token={token}"], IdentitySettings()).params["token"]
+    assert type(from_tagged(shown)) is type(as_override)
+
+
+def test_infinity_in_the_file_and_on_the_line_are_one_trial() -> None:
+    """CH-02."""
+    assert sweeper.config_hash(OmegaConf.create("x: .inf")) == h(x=float("inf"))

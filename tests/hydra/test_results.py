@@ -83,3 +83,9 @@ def test_a_failed_job_carries_the_users_traceback_as_text(sweep: Sweep) -> None:
     assert 'raise ValueError(f"below zero: {cfg.bar}")' in text
     assert "sweeper/hydra" not in text, "no frames of ours"
     assert JobStatus.FAILED.value == 2
+
+
+def test_batches_of_one_command_are_one_sweep(sweep: Sweep) -> None:
+    jobs = sweep("bar=1,2,3,1", "hydra.sweeper.max_batch_size=2")
+    assert [job.return_value["doubled"] for job in jobs] == [2, 4, 6, 2]
+    assert [job.hydra_cfg.hydra.job.num for job in jobs] == [0, 1, 2, 0]
