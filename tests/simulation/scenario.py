@@ -47,6 +47,7 @@ class Shape:
     trials: int = 3
     steps: int = 24
     faults_s: float = 300.0
+    poll_s: float = 8.0
     rates: Rates = field(default_factory=Rates)
 
 
@@ -153,7 +154,7 @@ class Scenario:
                 worker_id=worker_id, host=host, boot_id=host, lock_path=worker_id, lock_inode="0:0", pid=1, pool="sim"
             ),
             settings=WorkerSettings(
-                lease=LEASE, checkpoint=CheckpointSettings(every_s=5.0), hang_s=hang_s, poll_s=8.0
+                lease=LEASE, checkpoint=CheckpointSettings(every_s=5.0), hang_s=hang_s, poll_s=self.shape.poll_s
             ),
         )  # fmt: skip
         process.on_end = lambda: self._again(lambda: self._start_worker(index))
@@ -462,7 +463,9 @@ def shape_of(world: World) -> Shape:
         store_lost_reply=0.02 * bad, store_crash=0.004 * bad, store_denied=0.001 * bad,
     )  # fmt: skip
     # More workers than trials where grants are lost, so that somebody waits to be given the same fence again.
-    return Shape(workers=4 if fails_over else 2, steps=random_.randint(15, 60), rates=rates)
+    return Shape(
+        workers=4 if fails_over else 2, poll_s=2.0 if fails_over else 8.0, steps=random_.randint(15, 60), rates=rates
+    )
 
 
 def _new_trial(number: int, seed: int) -> NewTrial:

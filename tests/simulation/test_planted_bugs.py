@@ -14,16 +14,21 @@ from sweeper.ledger.sql import statement
 from sweeper.model.states import AttemptOutcome
 from sweeper.worker import committing, saving
 
+from .faults import Rates
 from .promises import Broken
-from .scenario import Scenario
+from .scenario import Scenario, Shape
 
 FEW = 12
 
 
-def _caught(url: str, plant: Callable[[Scenario], None] = lambda scenario: None) -> str:
+FAILING_OVER = Shape(workers=4, poll_s=2.0, steps=40, rates=Rates(undo_grant=0.5))
+"""Grants are lost again and again, and somebody is always waiting to be given the same fence."""
+
+
+def _caught(url: str, plant: Callable[[Scenario], None] = lambda scenario: None, *, shape: Shape | None = None) -> str:
     """Run seeds until a promise is seen broken; give what was said."""
     for seed in range(FEW):
-        scenario = Scenario(url, seed)
+        scenario = Scenario(url, seed, shape)
         plant(scenario)
         try:
             scenario.run()
@@ -46,7 +51,14 @@ def test_a_guard_without_the_lease_id_is_caught(ledger_url: str) -> None:
     def plant(scenario: Scenario) -> None:
         scenario.rewrite = weaken
 
-    assert "FENCE" in _caught(ledger_url, plant)
+    assert "FENCE" in _caught(ledger_url, plant, shape=FAILING_OVER)
+
+
+def test_the_same_failovers_break_nothing_while_the_guard_is_whole(ledger_url: str) -> None:
+    """FENCE: the history in which the planted bug shows is one that the real guard survives."""
+    scenario = Scenario(ledger_url, 0, FAILING_OVER)
+    scenario.run()
+    assert scenario.truth.undone, "grants were really lost"
 
 
 def test_a_row_before_its_manifest_is_caught(ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
