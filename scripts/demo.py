@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SWEEPER = [sys.executable, "-m", "sweeper.cli.app"]
-TRAIN = [sys.executable, "examples/digits/train.py", "-m", "hydra.sweep.dir=.demo/multirun"]
+TRAIN = ["examples/digits/train.py", "-m", "hydra.sweep.dir=.demo/multirun"]
 
 
 def step(command: list[str], *, shown: str) -> int:
@@ -20,7 +20,7 @@ def step(command: list[str], *, shown: str) -> int:
 def main() -> int:
     print(f"SWEEPER_HOME={os.environ['SWEEPER_HOME']}", flush=True)
     try:
-        status = step(TRAIN, shown="python examples/digits/train.py -m hydra.sweep.dir=.demo/multirun")
+        status = step([sys.executable, *TRAIN, *sys.argv[1:]], shown=f"python {' '.join([*TRAIN, *sys.argv[1:]])}")
         if status == 0:
             status = step([*SWEEPER, "trials", "digits"], shown="sweeper trials digits")
     finally:

@@ -5,7 +5,7 @@ Runs the digits sweep undisturbed, then again on another home while SIGKILLing e
 trained, lost and repeated, and ends with status 0 only if every final value equals the undisturbed sweep's, bit for
 bit.
 
-    python examples/digits/chaos.py [--kills 3] [--seed 7]
+    python examples/digits/chaos.py [--kills 3] [--seed 7] [key=value ...]
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ MARK = "DIGITS_CHAOS_MARK"
 class Home:
     """A private SWEEPER_HOME, and the commands given on it."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, overrides: list[str]) -> None:
         self.root = root
+        self.overrides = overrides
         self.log = root / "output.txt"
         self.mark = uuid.uuid4().hex
         clean = {key: value for key, value in os.environ.items() if not key.startswith("SWEEPER_")}
@@ -50,7 +51,7 @@ class Home:
     def start(self) -> subprocess.Popen[bytes]:
         """Give the sweep's command, the same each time."""
         command = [sys.executable, str(TRAIN), "-m", f"hydra.sweep.dir={self.root}/multirun"]
-        command += ["hydra.launcher.checkpoint.every_s=0.2"]
+        command += ["hydra.launcher.checkpoint.every_s=0.2", *self.overrides]
         with self.log.open("ab") as sink:
             return subprocess.Popen(
                 command,
@@ -92,10 +93,10 @@ class Home:
         command = [sys.executable, "-m", "sweeper.cli.app", *arguments]
         return subprocess.run(command, env=self.environ, check=True, capture_output=True, text=True).stdout
 
-    def trained(self, number: int) -> int:
-        """Count the optimizer steps that all attempts of a trial really made."""
-        path = self.steps / str(number)
-        return path.stat().st_size if path.exists() else 0
+    def trained(self, number: int | None = None) -> int:
+        """Count the optimizer steps really made, by all attempts of one trial or of all."""
+        paths = self.steps.iterdir() if number is None else [self.steps / str(number)]
+        return sum(path.stat().st_size for path in paths if path.exists())
 
 
 def run_undisturbed(home: Home) -> float:
@@ -107,19 +108,21 @@ def run_undisturbed(home: Home) -> float:
     return time.monotonic() - started
 
 
-def run_killed(home: Home, *, kills: int, duration_s: float, rng: random.Random) -> int:
-    """Run the sweep, killing it some random time after each start, and then to its end; give the kills that hit."""
+def run_killed(home: Home, *, kills: int, needed: int, rng: random.Random) -> int:
+    """Run the sweep, killing it at some random step of what is left each time, and then to its end; give the hits."""
     hits = 0
-    for _ in range(kills):
-        wait_s = rng.uniform(0.3, 0.9) * duration_s / kills + 1.5
+    for left in range(kills, 0, -1):
+        before = home.trained()
+        target = before + rng.uniform(0.1, 0.9) * max(needed - before, 0) / left
         process = home.start()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(wait_s)
+        while process.poll() is None and home.trained() < target:
+            time.sleep(0.02)
+        if process.poll() is not None:
             break
         count = home.kill_everything()
         process.wait()
         done = sum(trial["state"] == "completed" for trial in home.trials())
-        print(f"  killed {count} processes after {wait_s:.1f} s; {done} trials complete", flush=True)
+        print(f"  killed {count} processes after {home.trained()} steps; {done} trials complete", flush=True)
         hits += 1
     status = home.start().wait()
     if status != 0:
@@ -130,13 +133,12 @@ def run_killed(home: Home, *, kills: int, duration_s: float, rng: random.Random)
 def tell(home: Home, trials: list[dict[str, Any]]) -> None:
     """Print what the attempts of each trial trained, and what was lost with a kill and trained again, in steps."""
     print(f"{'trial':>5} {'attempts':>8} {'trained':>8} {'repeated':>8}  attempts")
-    total = repeated = 0
     for trial in trials:
         trained = home.trained(trial["number"])
-        again = trained - trial["step"]
         history = ", ".join(f"from {a['first_step'] or 0} {a['outcome']}" for a in trial["attempts"])
-        print(f"{trial['number']:>5} {len(trial['attempts']):>8} {trained:>8} {again:>8}  {history}")
-        total, repeated = total + trained, repeated + again
+        print(f"{trial['number']:>5} {len(trial['attempts']):>8} {trained:>8} {trained - trial['step']:>8}  {history}")
+    total = home.trained()
+    repeated = total - sum(trial["step"] for trial in trials)
     print(f"{total} steps trained, of which {repeated} were lost with a kill and trained again")
 
 
@@ -158,10 +160,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--seed", type=int, default=None, help="of the random moments; printed when drawn")
+    parser.add_argument("overrides", nargs="*", help="of the sweep, as in epochs=2")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(10_000)
     with tempfile.TemporaryDirectory(prefix="sweeper-chaos-", ignore_cleanup_errors=True) as folder:
-        left_alone, killed = Home(Path(folder) / "left-alone"), Home(Path(folder) / "killed")
+        left_alone = Home(Path(folder) / "left-alone", arguments.overrides)
+        killed = Home(Path(folder) / "killed", arguments.overrides)
         try:
             return compare(left_alone, killed, kills=arguments.kills, seed=seed)
         finally:
@@ -179,7 +183,7 @@ def compare(left_alone: Home, killed: Home, *, kills: int, seed: int) -> int:
         f"  {len(expected)} trials in {duration_s:.1f} s\nthe same sweep, killed {kills} times (seed {seed})",
         flush=True,
     )
-    hits = run_killed(killed, kills=kills, duration_s=duration_s, rng=random.Random(seed))
+    hits = run_killed(killed, kills=kills, needed=left_alone.trained(), rng=random.Random(seed))
     found = killed.trials()
     tell(killed, found)
     different = differences(expected, found)

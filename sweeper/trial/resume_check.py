@@ -38,6 +38,11 @@ StartChild = Callable[[Start, int | None, int], Child]
 EVERY_S: Final = 1e-9
 """Cadence that makes a save due at every save point."""
 LOOK_S: Final = 0.5
+UNSTEADY: Final = "two undisturbed runs differ as well, so this is not about resuming:"
+UNRESTORED: Final = (
+    "two undisturbed runs agree: something that matters is not restored "
+    "(a local variable? an object that was not given to sweeper.resume?)"
+)
 _STRAIGHT_SEED, _RESUMED_SEED, _AFTER_SEED = 1, 2, 3
 
 
@@ -81,12 +86,7 @@ def check_resume(start_child: StartChild, start: Start, *, tell: Callable[[str],
     tell("they differ; training straight through once more, to see whether it agrees with itself")
     again = observe(start_child(_into(start, "again"), None, _RESUMED_SEED))
     own = differences(straight, again, after=(-1, -1, False))
-    blame = (
-        ("two undisturbed runs differ as well, so this is not about resuming:", *own[:MAX_NAMED])
-        if own
-        else ("two undisturbed runs agree: something that matters is not restored (a local variable? an object that",
-              "was not given to sweeper.resume?)")
-    )  # fmt: skip
+    blame = (UNRESTORED,) if not own else (UNSTEADY, *own[:MAX_NAMED])
     return Finding(exact=False, lines=(*found[:MAX_NAMED], *blame))
 
 
