@@ -156,12 +156,13 @@ class LocalWorkers:
         return min(times, default=float("inf"))
 
     def keep(self, count: int, now_s: float) -> None:
-        """Have `count` workers going: start what is missing, drain what is too much."""
+        """Have at least `count` workers going: start what is missing.
+
+        Surplus ones are left alone until the end. From here an idle worker looks like a busy one, and a stopped one like
+        both; draining the wrong one would interrupt the only trial that is getting anywhere.
+        """
         self.reap(now_s)
-        going = [place for place in self._places if place.handle is not None and not place.draining]
-        for place in going[count:]:
-            self._drain(place)
-        missing = count - len(going)
+        missing = count - sum(place.handle is not None and not place.draining for place in self._places)
         for place in self._places:
             if missing <= 0 or self._failed is not None:
                 break

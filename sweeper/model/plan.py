@@ -56,7 +56,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepWorkers:
-    """Have this many local workers going."""
+    """Have at least this many local workers going; surplus ones are left alone, since they may be the busy ones."""
 
     count: int
 

@@ -87,16 +87,24 @@ def test_progress_of_the_sweep_forgives_deaths() -> None:
     assert yard.workers.failed is None
 
 
-def test_fewer_wanted_drains_the_rest_and_their_end_is_no_death() -> None:
+def test_fewer_wanted_leaves_those_that_work_alone() -> None:
+    """An idle worker looks like a busy one from here, and a stopped one like both."""
     yard = Yard(2)
     yard.workers.keep(2, 0.0)
     yard.workers.keep(1, 1.0)
-    assert [worker.drained for worker in yard.started] == [False, True]
-    yard.started[1].status = ExitStatus(code=75)
+    assert [worker.drained for worker in yard.started] == [False, False]
+    yard.started[1].status = ExitStatus(code=None, signal=9)
     yard.workers.keep(1, 2.0)
-    assert len(yard.started) == 2
-    yard.workers.keep(2, 3.0)
-    assert len(yard.started) == 3
+    assert len(yard.started) == 2, "one is enough"
+
+
+def test_a_drained_workers_end_is_no_death() -> None:
+    yard = Yard(1)
+    yard.workers.keep(1, 0.0)
+    yard.workers.drain()
+    yard.started[0].status = ExitStatus(code=75)
+    yard.workers.keep(1, 2.0)
+    assert len(yard.started) == 2, "at once"
 
 
 def test_draining_all_asks_each_once_and_closing_lets_go() -> None:
