@@ -23,7 +23,7 @@ Fingerprint = Mapping[str, str]
 """Path in the saved tree → digest or text of the value there."""
 MAX_NAMED: Final = 5
 _ENTRY_TAGS: Final = ("$tensor", "$ndarray")
-_LEFT_OUT: Final = (".provenance", "['provenance']")
+_LEFT_OUT: Final = ".provenance"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def fingerprint(layout: Layout, content: memoryview) -> Iterator[tuple[str, str]
     def walk(node: Json, path: str) -> Iterator[tuple[str, str]]:
         children = _children(node)
         for key, child in children:
-            if path or key not in _LEFT_OUT:
+            if path or key != _LEFT_OUT:
                 yield from walk(child, f"{path}{key}")
         if not children:
             yield path.removeprefix("."), _leaf(node, digest)
@@ -75,13 +75,17 @@ def _children(node: Json) -> list[tuple[str, Json]]:
     """Give what a node holds that is worth a path of its own; nothing for a leaf."""
     match node:
         case {"$dict": list(pairs)} | {"$odict": list(pairs)} if all(_is_pair(pair) for pair in pairs):
-            return [(f"[{pair[0]!r}]", pair[1]) for pair in pairs if isinstance(pair, list)]
+            return [(_named(pair[0]), pair[1]) for pair in pairs if isinstance(pair, list)]
         case dict() if not any(tag in node for tag in _ENTRY_TAGS):
-            return [(f".{key}", value) for key, value in node.items()]
+            return [("" if key.startswith("$") else _named(key), value) for key, value in node.items()]
         case list() if any(isinstance(item, dict | list) for item in node):
             return [(f"[{position}]", item) for position, item in enumerate(node)]
         case _:
             return []
+
+
+def _named(key: Json) -> str:
+    return f".{key}" if isinstance(key, str) else f"[{json.dumps(key)}]"
 
 
 def _is_pair(pair: Json) -> bool:
