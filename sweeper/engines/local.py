@@ -158,8 +158,8 @@ class LocalWorkers:
     def keep(self, count: int, now_s: float) -> None:
         """Have at least `count` workers going: start what is missing.
 
-        Surplus ones are left alone until the end. From here an idle worker looks like a busy one, and a stopped one like
-        both; draining the wrong one would interrupt the only trial that is getting anywhere.
+        Surplus ones are left alone until the end. From here an idle worker looks like a busy one, and a stopped one
+        like both; draining the wrong one would interrupt the only trial that is getting anywhere.
         """
         self.reap(now_s)
         missing = count - sum(place.handle is not None and not place.draining for place in self._places)
