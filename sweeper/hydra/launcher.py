@@ -88,6 +88,7 @@ def _begin(
     warm = WarmParent.fork(roles) if roles is not None else None
     if warm is None:
         settings = dataclasses.replace(settings, coordinator=dataclasses.replace(settings.coordinator, workers=0))
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # a first start's migrations are no news to this reader
     backends = connect(settings.places)
     chosen = _choose(named or settings.name, task, config, lambda name: find_sweep(backends.database, name))
     if chosen.existing is not None:
