@@ -71,7 +71,8 @@ def check_resume(start_child: StartChild, start: Start, *, tell: Callable[[str],
     if not any(not final for _, _, final in straight.saves):
         text = "it never saves: an interrupted trial of this script restarts from zero (see sweeper.resume)"
         return Finding(exact=False, lines=(text,))
-    places = sorted(place for place in straight.saves if not place[2])
+    # Within an epoch if possible: there a local variable is lost, which the end of an epoch would hide.
+    places = sorted(straight.inside) or sorted(place for place in straight.saves if not place[2])
     middle = places[len(places) // 2]
     tell(f"training again, killed after the save at step {middle[0]}")
     resumed, copy = _interrupted(start_child, _into(start, "resumed"), middle, tell)
@@ -159,6 +160,8 @@ def _take(child: Child, message: ToWorker, side: Side, stop_at: Place | None) ->
             facts = message.facts
             final = isinstance(facts["position"], dict) and bool(facts["position"].get("final"))
             place = (int(facts["step"]), int(facts["epoch"]), final)
+            if isinstance(facts["position"], dict) and facts["position"].get("batch"):
+                side.inside.add(place)
             staged = child.staged()
             end = message.layout_offset + message.layout_bytes
             layout = Layout.from_bytes(staged[message.layout_offset : end])

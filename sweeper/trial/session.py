@@ -146,6 +146,8 @@ class Session:
         self._control.publish(step=step, epoch=epoch, safe_points=self._safe_points)
         if self._control.inbox:
             self._read_inbox()
+        if self.start.trace and self._in_flight is not None:
+            self.wait_saved(SAVE_WAIT_S)  # a check compares the state at every save point, not at those it had time for
         if self._stop is None and (self._in_flight is not None or not (self._wanted or self._is_due())):
             return  # one save in flight; a newer wish waits as a flag
         self._act(point)

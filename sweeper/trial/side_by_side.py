@@ -31,6 +31,8 @@ class Side:
     """What one run showed."""
 
     saves: dict[Place, Fingerprint] = field(default_factory=dict)
+    inside: set[Place] = field(default_factory=set)
+    """Those taken within a loop of batches or steps."""
     reports: list[Reported] = field(default_factory=list)
     inexact: set[str] = field(default_factory=set)
     """Reasons that the saves themselves give for not being exact."""
