@@ -27,6 +27,7 @@ def run(*command: str, home: Path, cwd: Path) -> subprocess.CompletedProcess[str
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [(), ("lr=0.1",)], ids=["plainly", "as a Hydra single run"])
 def test_the_script_runs_without_a_sweep_and_leaves_nothing_of_ours(tmp_path: Path, overrides: tuple[str, ...]) -> None:
     done = run(str(TRAIN), "epochs=1", *overrides, home=tmp_path / "home", cwd=tmp_path)
