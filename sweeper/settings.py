@@ -81,6 +81,8 @@ class WorkerSettings:
     """Time a child has to leave after its last message."""
     signals: tuple[str, ...] = ("SIGTERM", "SIGINT")
     """Names of the signals that announce an eviction; some schedulers send SIGUSR1, SIGUSR2 or SIGHUP."""
+    fail_fast: bool = False
+    """Whether the worker leaves after a trial that failed, instead of taking one more before it is told."""
     hang_s: float | None = None
     """A child without a safe point for this long is ended as crashed; None: never."""
     poll_s: float = 1.0

@@ -91,6 +91,7 @@ class Coordinator:
         self._askers: tuple[AskerSeen, ...] = ()
         self._gaps = 0
         self._counts: Mapping[TrialState, int] = {}
+        self._failed_before: int | None = None
         self._shown: Mapping[TrialState, int] | None = None
         self._turn_s = FIRST_TURN_S
         self._outages = 0
@@ -127,6 +128,8 @@ class Coordinator:
         parts = self._parts
         before = self._counts
         self._counts = requested_counts(parts.database, parts.sweep.sweep_id, parts.asker.asker_id)
+        if self._failed_before is None:
+            self._failed_before = self._counts.get(TrialState.FAILED, 0)
         if self._counts != before:
             self._turn_s = FIRST_TURN_S
             parts.workers.progressed()
@@ -140,6 +143,7 @@ class Coordinator:
             counts=self._counts,
             leads=self._fence is not None,
             notice=self._notice,
+            failed_before=self._failed_before,
             workers_failed=parts.workers.failed,
             askers=self._askers,
             gaps=0 if self._chores.busy else self._gaps,
@@ -219,11 +223,12 @@ class Coordinator:
             parts.workers.progressed()
         parts.sink.turn(standing)
 
-    def _sleep(self, until_s: float) -> Program[None]:
+    def _sleep(self, until_s: float, *, for_chores: bool = True) -> Program[None]:
         parts = self._parts
         self._turn_s = min(self._turn_s * 1.5, parts.settings.turn_s)
         until_s = min(until_s, parts.workers.wake_at_s(parts.clock.monotonic_s()))
-        woken = yield Wait(until_s=until_s, children=parts.workers.waitables, futures=self._chores.futures)
+        futures = self._chores.futures if for_chores else ()
+        woken = yield Wait(until_s=until_s, children=parts.workers.waitables, futures=futures)
         for notice in woken.notices:
             if self._notice is None:
                 self._notice = f"{notice.source}: {notice.reason}"
@@ -258,7 +263,8 @@ class Coordinator:
         parts.workers.drain()
         give_up_s = parts.clock.monotonic_s() + parts.settings.drain_grace_s
         while parts.workers.alive and parts.clock.monotonic_s() < give_up_s:
-            yield from self._sleep(parts.clock.monotonic_s() + 1.0)
+            # A chore that has finished stays finished until somebody takes its result: waiting on it would spin.
+            yield from self._sleep(parts.clock.monotonic_s() + 1.0, for_chores=False)
         if parts.workers.alive:
             parts.workers.kill()
 

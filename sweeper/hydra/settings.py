@@ -100,6 +100,7 @@ def read_settings(config: DictConfig, environ: Mapping[str, str] | None = None) 
             lease=lease,
             checkpoint=checkpoint,
             threads=threads,
+            fail_fast=bool(values["fail_fast"]),
             grace_s=check.at_least("grace_s", 0.0),
             hang_s=None if values["hang_s"] is None else check.at_least("hang_s", 1.0),
         ),

@@ -34,6 +34,8 @@ class Snapshot:
     """Whether this coordinator holds the sweep's fenced lease."""
     notice: str | None = None
     """Why this process must leave, if it must."""
+    failed_before: int = 0
+    """Requested trials that had failed before this run; they stop nothing (a stopped sweep must be able to go on)."""
     workers_failed: str | None = None
     """Why local workers cannot be kept going, if so."""
     askers: tuple[AskerSeen, ...] = ()
@@ -106,12 +108,12 @@ def plan(snapshot: Snapshot, rules: Rules) -> tuple[Command, ...]:
 
 def _workers_or_end(snapshot: Snapshot, rules: Rules) -> KeepWorkers | End:
     left = outstanding(snapshot.counts)
-    failed = snapshot.counts.get(TrialState.FAILED, 0)
+    failed = snapshot.counts.get(TrialState.FAILED, 0) - snapshot.failed_before
     if left == 0:  # also when a notice came: everything is there, so nothing has to be said about leaving
         return End(kind="done", reason="every requested trial is final")
     if snapshot.notice is not None:
         return End(kind="evicted", reason=snapshot.notice)
-    if rules.fail_fast and failed:
+    if rules.fail_fast and failed > 0:
         return End(kind="failed_fast", reason=f"{failed} trial{'s' if failed > 1 else ''} failed; {left} left pending")
     if snapshot.workers_failed is not None:
         return End(kind="workers_failed", reason=snapshot.workers_failed)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sweeper.errors import LeaseLost, StoreDenied, StoreUnavailable
 from sweeper.ids import TrialId
 from sweeper.model.messages import Start
-from sweeper.model.states import AttemptOutcome
+from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import Grant
 from sweeper.model.waits import Child, Program, Wait
 from sweeper.worker.committing import commit_end, release
@@ -41,6 +41,8 @@ class AttemptEnd:
     """Ended so early that this machine may be to blame."""
     store_away: bool = False
     """The store must answer a probe before the next lease."""
+    failed: bool = False
+    """The trial is failed for good."""
     reason: str = ""
 
 
@@ -111,9 +113,16 @@ def _settle(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, ending: Endi
     if verdict.state is not None:
         has_reports = ending.reported or grant.attempt > 1
         yield from commit_end(worker, keeper, grant, verdict, step=ending.step, has_reports=has_reports)
+        state = verdict.state
     else:
-        yield from release(worker, grant, verdict, step=ending.step, child_started=ending.started)
-    return AttemptEnd(trial_id=grant.lease.trial_id, outcome=verdict.outcome, sick=verdict.sick, reason=verdict.reason)
+        state = yield from release(worker, grant, verdict, step=ending.step, child_started=ending.started)
+    return AttemptEnd(
+        trial_id=grant.lease.trial_id,
+        outcome=verdict.outcome,
+        sick=verdict.sick,
+        failed=state is TrialState.FAILED,
+        reason=verdict.reason,
+    )
 
 
 def _give_back(worker: WorkerState, grant: Grant, verdict: Verdict, *, store_away: bool) -> Program[AttemptEnd]:

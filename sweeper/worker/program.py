@@ -80,6 +80,8 @@ def _work(worker: WorkerState) -> Program[WorkerEnd]:
         if (complaint := health.learn(end)) is not None:
             log.error("this worker closes itself: %s", complaint)
             return WorkerEnd(status=EXIT_SICK, reason=complaint)
+        if end.failed and worker.parts.settings.fail_fast:
+            return WorkerEnd(status=EXIT_DONE, reason="a trial failed, and the command stops at the first failure")
         if end.store_away:
             yield from _store_answers(worker)
     return WorkerEnd(status=EXIT_EVICTED, reason=worker.drain.reason)

@@ -209,11 +209,21 @@ def test_a_notice_drains_the_workers_and_keeps_what_was_asked_for(bench: Bench) 
 
 
 def test_fail_fast_stops_the_run_and_leaves_the_rest_pending(bench: Bench) -> None:
-    _complete(bench, failed=True)
     run = Run(bench, fail_fast=True).start()
+    bench.run(60, until=lambda: len(bench.children) == 2)
+    _complete(bench, failed=True)
     bench.run(60)
     assert run.process.result.kind == "failed_fast"
-    assert _states(bench) == [TrialState.FAILED, TrialState.PENDING, TrialState.PENDING]
+    assert _states(bench) == [TrialState.PENDING, TrialState.PENDING, TrialState.FAILED]
+
+
+def test_what_failed_before_the_run_does_not_stop_it(bench: Bench) -> None:
+    """HY-04: a sweep that fail_fast stopped goes on when the same command is given again."""
+    _complete(bench, failed=True)
+    run = Run(bench, fail_fast=True).start()
+    bench.run(300)
+    assert run.process.result.kind == "done"
+    assert _states(bench) == [TrialState.FAILED, TrialState.COMPLETED, TrialState.COMPLETED]
 
 
 def test_outcome_objects_that_are_missing_are_written(bench: Bench) -> None:
