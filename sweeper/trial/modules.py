@@ -24,15 +24,21 @@ def is_module(value: object) -> bool:
 
 def unwrapped(module: Any) -> Any:
     """Give the module inside any compiled, data-parallel or distributed wrapper around it."""
+    return list(_peeled(module))[-1]
+
+
+def _peeled(module: Any) -> Iterator[Any]:
+    """The module as it was given, then what each wrapper holds, the bare one last."""
     torch = torch_if_loaded()
     parallel = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
     while True:
+        yield module
         if isinstance(module, parallel):
             module = module.module
         elif isinstance(getattr(module, _COMPILED, None), torch.nn.Module):
             module = getattr(module, _COMPILED)
         else:
-            return module
+            return
 
 
 def plain_name(name: str) -> str:
@@ -47,7 +53,8 @@ def named_parameters(module: Any) -> Iterator[tuple[str, Any]]:
 
 
 def module_state(module: Any, name: str) -> dict[str, Any]:
-    """Give a module's state under plain names, with the versions that loading reads.
+    """Give a module's state under plain names, with the versions that loading reads and what `state_dict` leaves out:
+    which parts are in evaluation mode and which parameters are frozen.
 
     Raises:
         UserError: two entries have one plain name.
@@ -57,7 +64,7 @@ def module_state(module: Any, name: str) -> dict[str, Any]:
     if len(tensors) != len(state):
         raise UserError(f"{name}: a layer named {_COMPILED!r} hides another", remedy="rename it")
     versions = {plain_name(key): value for key, value in getattr(state, "_metadata", {}).items()}
-    return {"tensors": tensors, "versions": versions}
+    return {"tensors": tensors, "versions": versions, "modes": _modes(module)}
 
 
 def check_module(module: Any, saved: Mapping[str, Any], name: str) -> None:
@@ -89,6 +96,27 @@ def load_module(module: Any, saved: Mapping[str, Any], name: str) -> None:
         inner.load_state_dict(state, strict=True)
     except RuntimeError as error:
         raise StateMismatch(f"the checkpoint does not fit {name}: {error}") from error
+    _put_back_modes(module, saved["modes"])
+
+
+def _modes(module: Any) -> dict[str, list[str]]:
+    inner = unwrapped(module)
+    return {
+        "evaluating": [plain_name(key) for key, part in inner.named_modules() if not part.training],
+        "frozen": [key for key, parameter in named_parameters(module) if not parameter.requires_grad],
+    }
+
+
+def _put_back_modes(module: Any, modes: Mapping[str, Any]) -> None:
+    """`if epoch == 3: unfreeze()` is not run again after epoch 3, nor is a `model.train()` above the loops."""
+    evaluating, frozen = set(modes["evaluating"]), set(modes["frozen"])
+    for key, part in unwrapped(module).named_modules():
+        part.training = plain_name(key) not in evaluating
+    for wrapper in _peeled(module):
+        wrapper.training = "" not in evaluating
+    for key, parameter in named_parameters(module):
+        if parameter.requires_grad == (key in frozen):
+            parameter.requires_grad_(key not in frozen)
 
 
 def describe(tensor: Any) -> str:

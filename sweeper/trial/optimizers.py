@@ -30,6 +30,11 @@ def is_scheduler(value: object) -> bool:
     return torch is not None and isinstance(value, torch.optim.lr_scheduler.LRScheduler)
 
 
+def is_scaler(value: object) -> bool:
+    """Whether this is a gradient scaler: torch's, or one made like it."""
+    return callable(getattr(value, "is_enabled", None)) and callable(getattr(value, "get_scale", None))
+
+
 def group_names(optimizer: Any, names: ParameterNames, name: str) -> list[list[str]]:
     """Give the names of each group's parameters.
 
@@ -93,6 +98,7 @@ def load_optimizer(optimizer: Any, names: ParameterNames, saved: Mapping[str, An
     for group, was in zip(group_names(optimizer, names, name), saved["groups"], strict=True):
         groups.append({**was["options"], "params": [index_of[key] for key in group]})
     state = {index_of[key]: value for key, value in saved["state"].items()} | dict(saved["other"])
+    held = optimizer.state, optimizer.param_groups, list(optimizer.param_groups)
     try:
         optimizer.load_state_dict({"state": state, "param_groups": groups})
     except (ValueError, KeyError, RuntimeError) as error:
@@ -100,6 +106,23 @@ def load_optimizer(optimizer: Any, names: ParameterNames, saved: Mapping[str, An
     for key, value in saved["state"].items():
         parameter = parameters[index_of[key]]
         optimizer.state[parameter] = _with_saved_dtypes(value, optimizer.state[parameter])
+    _keep_held(optimizer, *held)
+
+
+def _keep_held(optimizer: Any, state: Any, groups: list[Any], each: list[dict[str, Any]]) -> None:
+    """Loading makes new containers; the old ones are filled, since the script may hold them (`param_groups[0]`)."""
+    for old, new in zip(each, optimizer.param_groups, strict=True):
+        if old is not new:
+            options = dict(new)
+            old.clear()
+            old.update(options)
+    groups[:] = each
+    optimizer.param_groups = groups
+    if optimizer.state is not state:
+        loaded = dict(optimizer.state)
+        state.clear()
+        state.update(loaded)
+        optimizer.state = state
 
 
 def _with_saved_dtypes(saved: Any, live: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweeper.errors import UserError
+from sweeper.trial.refill import refill
 from sweeper.trial.tensors import is_tensor
 
 
@@ -76,13 +77,12 @@ class Progress:
         }  # fmt: skip
 
     def load(self, value: Mapping[str, Any]) -> None:
-        """Read back what `to_value` gave, in place: the user may hold `state`."""
+        """Read back what `to_value` gave, in place: the user may hold `state`, and containers in it."""
         self.step, self.epoch, self.epochs_done = value["step"], value["epoch"], value["epochs_done"]
         self.report_unit, self.finite = value["report_unit"], value["finite"]
         self.inexact, self.trace = list(value["inexact"]), list(value["trace"])
         self.means = {name: Mean(total, weight) for name, (total, weight) in value["means"].items()}
-        self.state.clear()
-        self.state.update(value["state"])
+        refill(self.state, value["state"])
 
 
 def report_numbers(value: Any, metrics: Mapping[str, Any]) -> tuple[float, dict[str, float]]:
@@ -102,7 +102,7 @@ def _number(value: Any, where: str) -> float:
         if isinstance(value, (str, bytes, type(None))):
             raise TypeError(type(value).__name__)
         return float(value.detach() if is_tensor(value) else value)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise UserError(
             f"{where} was given {value!r:.80}, which is not a number", remedy="pass a float, an int or a 0-d tensor"
         ) from error

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from sweeper.errors import StateMismatch, UserError
+from sweeper.trial.gradients import Gradients
 from sweeper.trial.modules import check_module, is_module, load_module, module_state, named_parameters
 from sweeper.trial.optimizers import (
     check_optimizer,
     group_names,
     is_optimizer,
+    is_scaler,
     is_scheduler,
     load_optimizer,
     optimizer_state,
@@ -36,28 +38,9 @@ class Registered:
         """Registered random generators; part of every random-state snapshot."""
         self._objects: dict[str, Any] = {name: value for name, value in given.items() if name not in self.generators}
         self._kinds = {name: _kind(name, value) for name, value in self._objects.items()}
-        self._stepped = False
         for name in self._of_kind("optimizer"):
             group_names(self._objects[name], self._parameter_names(), name)
-
-    def watch_steps(self) -> None:
-        """Notice from now on when a registered optimizer takes a step."""
-
-        def stepped(*_: object) -> None:
-            self._stepped = True
-
-        for name in self._of_kind("optimizer"):
-            self._objects[name].register_step_post_hook(stepped)
-
-    def body_begins(self) -> None:
-        """A new body starts: no optimizer has stepped in it."""
-        self._stepped = False
-
-    def gradients_pending(self) -> bool:
-        """Whether the last body left gradients that no registered optimizer has used: accumulation is under way."""
-        if self._stepped or "optimizer" not in self._kinds.values():
-            return False
-        return bool(self._gradient_names())
+        self.gradients = Gradients(self._objects[name] for name in self._of_kind("optimizer"))
 
     def save(self) -> dict[str, Any]:
         """Give everything's state, tensors still shared with the live objects.
@@ -72,7 +55,7 @@ class Registered:
                 for name, kind in self._kinds.items()
             },
             "generators": sorted(self.generators),
-            "gradients": self._gradient_names(),
+            "gradients": self.gradients.save(self._named_parameters()),
         }
 
     def load(self, decoder: Decoder, *path: str) -> None:
@@ -88,7 +71,7 @@ class Registered:
             self._check(name, saved["objects"][name], names)
         for name in self._in_order():
             self._load(name, saved["objects"][name]["state"], names)
-        self._put_back_gradients(set(saved["gradients"]))
+        self.gradients.put_back(self._named_parameters(), saved["gradients"])
 
     def _state(self, name: str, names: Mapping[int, str]) -> Any:
         value = self._objects[name]
@@ -118,7 +101,7 @@ class Registered:
             case "optimizer":
                 check_optimizer(value, names, saved["state"], name)
             case _:
-                _check_object(saved["state"], value.state_dict(), name)
+                _check_object(saved["state"], value, name)
 
     def _load(self, name: str, state: Any, names: Mapping[int, str]) -> None:
         value = self._objects[name]
@@ -129,22 +112,6 @@ class Registered:
                 load_optimizer(value, names, state, name)
             case _:
                 value.load_state_dict(state)
-
-    def _put_back_gradients(self, with_gradient: set[str]) -> None:
-        """Which parameters have a gradient is state: an optimizer skips None but not zero.
-
-        Their values are not: at a save point an optimizer has used them and the next body clears them.
-        """
-        for key, parameter in self._named_parameters():
-            if key not in with_gradient:
-                parameter.grad = None
-            elif parameter.grad is None:
-                parameter.grad = parameter.detach().new_zeros(parameter.shape)
-            else:
-                parameter.grad.detach().zero_()
-
-    def _gradient_names(self) -> list[str]:
-        return [key for key, parameter in self._named_parameters() if parameter.grad is not None]
 
     def _named_parameters(self) -> Iterable[tuple[str, Any]]:
         for name in self._of_kind("module"):
@@ -179,9 +146,10 @@ def _kind(name: str, value: object) -> str:
     )
 
 
-def _check_object(saved: Any, live: Any, name: str) -> None:
-    """Only this is known of any object's state: an empty mapping means that it is disabled (a GradScaler's)."""
-    if not (isinstance(saved, Mapping) and isinstance(live, Mapping)):
+def _check_object(saved: Any, value: Any, name: str) -> None:
+    """What other objects' states look like is their own affair; of a gradient scaler's it is known that an empty one
+    means that it is disabled."""
+    if not (is_scaler(value) and isinstance(saved, Mapping) and isinstance(live := value.state_dict(), Mapping)):
         return
     if bool(saved) != bool(live):
         was, now = ("enabled", "disabled") if saved else ("disabled", "enabled")

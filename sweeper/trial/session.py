@@ -55,8 +55,11 @@ class Capture:
 class SavePoint(Protocol):
     """A place where training can be saved with its position."""
 
-    def obstacle(self) -> str | None:
-        """Why no save can be taken at this very point though a later one may do; None when it can."""
+    def obstacle(self, *, forced: bool) -> str | None:
+        """Why no save can be taken at this very point though a later one may do; None when it can.
+
+        `forced`: there may be no later one, so nothing is waited for that only makes a save smaller.
+        """
         ...
 
     def capture(self) -> Capture:
@@ -212,7 +215,7 @@ class Session:
     def _act(self, point: SavePoint | None) -> None:
         stop = self._stop
         if point is not None and (self._wanted or (stop is not None and stop.save) or self._is_due()):
-            obstacle = point.obstacle()
+            obstacle = point.obstacle(forced=stop is not None and stop.save)
             if obstacle is not None:
                 if stop is None or not stop.save:
                     return

@@ -16,7 +16,7 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
-from sweeper.errors import StateMismatch, UnsavableValue, UserError
+from sweeper.errors import StateMismatch, UserError
 from sweeper.model.staging import SaveFacts
 from sweeper.trial import rng
 from sweeper.trial.known_loaders import KnownLoaders
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("sweeper.trial")
 
 MAX_WAITS_FOR_GRADIENTS: Final = 8
-"""Save points in a row at which a save waits for accumulated gradients to be used."""
+"""Save points in a row at which a save waits for accumulated gradients to be used; after that they are saved too."""
 _FINISHED: Final = 1 << 62
 
 
@@ -73,7 +73,7 @@ class Training:
             self._begin(session)
 
     def _begin(self, session: Session) -> None:
-        self.registered.watch_steps()
+        self.registered.gradients.watch_steps()
         encode(self.registered.save(), name="registered")  # what could never be saved is refused before training
         session.begin()
         if session.start.trace:
@@ -274,7 +274,7 @@ class Training:
         self.serial += 1
         if self.session is None:
             return
-        self.registered.body_begins()
+        self.registered.gradients.body_begins()
         if self.session.start.trace:
             digest = hashlib.blake2b(loop.source.last_item(), digest_size=8).hexdigest()
             progress.trace.append([progress.epoch, progress.batch, digest])
@@ -334,8 +334,8 @@ class Training:
 
     # -- saves --------------------------------------------------------------------------------------------------------
 
-    def obstacle(self, *, in_loop: bool) -> str | None:
-        """Why the place training is at cannot be saved; None when it can."""
+    def obstacle(self, *, in_loop: bool, forced: bool) -> str | None:
+        """Why the place training is at cannot be saved, or is better not saved unless `forced`; None when it can."""
         if in_loop:
             primary = self.primary
             assert primary is not None, "there is a loop"
@@ -347,19 +347,14 @@ class Training:
             if obstacle is not None:
                 log.warning("batches cannot be saved within an epoch: %s", obstacle)
                 return obstacle
-        if self.registered.gradients_pending() and self._waits < MAX_WAITS_FOR_GRADIENTS:
+        if not forced and self._waits < MAX_WAITS_FOR_GRADIENTS and self.registered.gradients.awaited():
             self._waits += 1
             return "gradients are being accumulated"
         return None
 
     def capture(self, *, in_loop: bool) -> Capture:
         """Take the snapshot: random state first, then everything else."""
-        waits, self._waits = self._waits, 0
-        if waits >= MAX_WAITS_FOR_GRADIENTS and self.registered.gradients_pending():
-            raise UnsavableValue(
-                f"gradients were still being accumulated at {waits} save points in a row; saving them is not "
-                "supported yet: step the registered optimizer at least every 8 batches"
-            )
+        self._waits = 0
         loop = self.primary if in_loop else None
         here = rng.take(self.registered.generators if loop is None else self._generators(loop))
         progress = self.progress
@@ -416,8 +411,8 @@ class _Point:
         self._training = training
         self._in_loop = in_loop
 
-    def obstacle(self) -> str | None:
-        return self._training.obstacle(in_loop=self._in_loop)
+    def obstacle(self, *, forced: bool) -> str | None:
+        return self._training.obstacle(in_loop=self._in_loop, forced=forced)
 
     def capture(self) -> Capture:
         return self._training.capture(in_loop=self._in_loop)
