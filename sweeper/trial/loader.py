@@ -63,6 +63,14 @@ def signature(loader: Any) -> str:
     )
 
 
+def _deciding(loader: Any) -> Any:
+    """The sampler, or batch sampler, that the user wrote."""
+    batching = loader.batch_sampler
+    if batching is None:
+        return loader.sampler
+    return batching.sampler if type(batching) is torch_if_loaded().utils.data.BatchSampler else batching
+
+
 class View:
     """The kept, changed shallow copy of one loader, for one loop at a time."""
 
@@ -210,13 +218,15 @@ class LoaderSource(Source):
         """By the loader's length, else by drawing one index batch ahead."""
         assert self._view is not None, "begin comes first"
         length = self.length()
-        return self._view.order.has_more() if length is None else handed_out < length
+        if length is None or not handed_out:  # at a loop's start the next batch is all that tells orders apart
+            return self._view.order.has_more()
+        return handed_out < length
 
     def progress(self) -> dict[str, Any]:
-        """The digest of what was handed out."""
+        """Digests of what was handed out and of what comes next, if that is known."""
         assert self._view is not None, "begin comes first"
         order = self._view.order
-        return {"digest": order.digest(), "ahead": order.looked_ahead}
+        return {"digest": order.digest(), "ahead": order.looked_ahead, "next": order.next_digest()}
 
     def obstacle(self, handed_out: int) -> str | None:
         """A subclass may hand out other items than one per index batch; then a place among them means nothing."""
@@ -240,12 +250,11 @@ class LoaderSource(Source):
         return int(torch.empty((), dtype=torch.int64).random_(generator=real).item())
 
     def _compare(self, progress: Mapping[str, Any], view: View) -> None:
-        if progress["digest"] != view.order.digest():
-            self._differs(
-                f"sampler {type(self.loader.sampler).__qualname__} keeps state; give it state_dict and load_state_dict"
-            )
-        if progress["ahead"]:
+        if progress["ahead"] or progress["next"] is not None:
             view.order.has_more()
+        if (progress["digest"], progress["next"]) != (view.order.digest(), view.order.next_digest()):
+            name = type(_deciding(self.loader)).__qualname__
+            self._differs(f"sampler {name} keeps state; give it state_dict and load_state_dict")
 
     def _differs(self, why: str) -> None:
         if self._exact:

@@ -129,6 +129,11 @@ class Order:
         """Whether `has_more` has drawn a batch that nobody has asked for yet."""
         return bool(self._ahead)
 
+    def next_digest(self) -> str | None:
+        """Digest of the batch that will be handed out next, in hex; None if it has not been drawn."""
+        drawn = self._waiting or self._ahead
+        return hashlib.blake2b(index_bytes(drawn[0]), digest_size=16).hexdigest() if drawn else None
+
     def digest(self) -> str:
         """Digest of everything handed out in this loop, in hex."""
         return self._digest.hexdigest()

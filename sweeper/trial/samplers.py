@@ -6,6 +6,7 @@ from collections.abc import Container, Iterator, Mapping
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
+from sweeper.trial import carried
 from sweeper.trial.modules import is_module
 from sweeper.trial.rng import generator_state, is_generator, set_generator_state
 from sweeper.trial.tensors import is_tensor, torch_if_loaded
@@ -86,14 +87,13 @@ def sampler_chain(loader: Any) -> dict[str, Any]:
 
 
 def sampler_states(chain: Mapping[str, Any]) -> dict[str, Any]:
-    """Capture samplers: their `state_dict` where they have one, else their numbers and texts."""
+    """Capture samplers: their `state_dict` where they have one, else what can travel of their attributes."""
     states: dict[str, Any] = {}
     for path, sampler in chain.items():
         if _has_state_dict(sampler):
             states[path] = {"state_dict": sampler.state_dict()}
         else:
-            plain = {name: value for name, value in getattr(sampler, "__dict__", {}).items() if _is_plain(value)}
-            states[path] = {"attributes": plain}
+            states[path] = {"attributes": carried.attributes(sampler)}
     return states
 
 
@@ -103,9 +103,7 @@ def put_back_samplers(chain: Mapping[str, Any], states: Mapping[str, Any]) -> No
         state = states.get(path, {})
         if "state_dict" in state and _has_state_dict(sampler):
             sampler.load_state_dict(state["state_dict"])
-        for name, value in state.get("attributes", {}).items():
-            if _is_plain(getattr(sampler, name, None)):
-                setattr(sampler, name, value)
+        carried.put_back(sampler, state.get("attributes", {}))
 
 
 def reachable_generators(loader: Any, *, known: Container[int]) -> dict[str, Any]:
@@ -148,7 +146,3 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _has_state_dict(sampler: Any) -> bool:
     return callable(getattr(sampler, "state_dict", None)) and callable(getattr(sampler, "load_state_dict", None))
-
-
-def _is_plain(value: object) -> bool:
-    return type(value) in (int, float, str, bool, type(None))

@@ -96,13 +96,14 @@ class Unsized(Sampler[int]):
 class Hidden(Sampler[int]):
     """Keeps its state where nobody looks for it."""
 
-    def __init__(self, count: int, rounds: list[int]) -> None:
+    def __init__(self, count: int) -> None:
         self.count = count
-        self.rounds = rounds
+        rounds: list[int] = []
+        self.rounds = lambda: rounds
 
     def __iter__(self) -> Iterator[int]:
-        self.rounds.append(1)
-        return iter([(index * (1 + len(self.rounds))) % self.count for index in range(self.count)])
+        self.rounds().append(1)
+        return iter([(index * (1 + len(self.rounds()))) % self.count for index in range(self.count)])
 
     def __len__(self) -> int:
         return self.count
@@ -112,10 +113,45 @@ class Honest(Hidden):
     """The same, but says so."""
 
     def state_dict(self) -> dict[str, int]:
-        return {"rounds": len(self.rounds)}
+        return {"rounds": len(self.rounds())}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.rounds[:] = [1] * state["rounds"]
+        self.rounds()[:] = [1] * state["rounds"]
+
+
+class Reshuffling(Sampler[list[int]]):
+    """Shuffles its own batches in place, again and again."""
+
+    def __init__(self) -> None:
+        self.batches = [[0, 1, 2], [3, 4], [5, 6, 7], [8], [9, 10, 11, 12]]
+        self.weights: dict[int, Any] = {0: np.arange(5.0), 1: torch.zeros(2), 2: [0.5, (1, "a"), 2**70]}
+        self.seen: set[int] = set()
+        self.other = [object()]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        random.shuffle(self.batches)
+        self.weights[0] += 1
+        self.seen.add(self.batches[0][0])
+        self.weights[1] += torch.rand(2)
+        return iter(self.batches[(int(self.weights[0][0]) + len(self.seen)) % 2 :])
+
+    def __len__(self) -> int:
+        return len(self.batches) - (int(self.weights[0][0]) + len(self.seen)) % 2
+
+
+class TooLong(Reshuffling):
+    """The same, with more than can travel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = [[index % COUNT] for index in range(200_000)]
+
+    def __iter__(self) -> Iterator[list[int]]:
+        random.shuffle(self.batches)
+        return iter(self.batches[:5])
+
+    def __len__(self) -> int:
+        return 5
 
 
 class Transforming(DataLoader[Any]):
@@ -150,8 +186,9 @@ Loaders: dict[str, Callable[[], DataLoader[Any]]] = {
     "lazy": lambda: DataLoader(Noisy(), batch_size=3, sampler=Lazy(COUNT)),
     "counting": lambda: DataLoader(Noisy(), batch_size=3, sampler=Counting(COUNT)),
     "owns a Random": lambda: DataLoader(Noisy(), batch_size=3, sampler=OwnsRandom(COUNT)),
-    "state_dict": lambda: DataLoader(Noisy(), batch_size=3, sampler=Honest(COUNT, [])),
+    "state_dict": lambda: DataLoader(Noisy(), batch_size=3, sampler=Honest(COUNT)),
     "batch sampler": lambda: DataLoader(Noisy(), batch_sampler=BatchSampler(Lazy(COUNT), 3, drop_last=False)),
+    "reshuffling": lambda: DataLoader(Noisy(), batch_sampler=Reshuffling()),
     "list of batches": lambda: DataLoader(Noisy(), batch_sampler=[[0, 1], [2], [5, 4, 3]]),
     "subclass": lambda: Transforming(Noisy(), batch_size=3, shuffle=True),
     "subclass, lazy": lambda: Transforming(Noisy(), batch_size=3, sampler=Lazy(COUNT)),
@@ -164,6 +201,7 @@ WithWorkers: dict[str, Callable[..., DataLoader[Any]]] = {
     "lazy": lambda **more: DataLoader(Noisy(), batch_size=3, sampler=Lazy(COUNT), **more),
     "counting": lambda **more: DataLoader(Noisy(), batch_size=3, sampler=Counting(COUNT), **more),
     "owns a Random": lambda **more: DataLoader(Noisy(), batch_size=3, sampler=OwnsRandom(COUNT), **more),
+    "reshuffling": lambda **more: DataLoader(Noisy(), batch_sampler=Reshuffling(), **more),
     "no batches": lambda **more: DataLoader(Noisy(), batch_size=None, shuffle=True, **more),
     "subclass": lambda **more: Transforming(Noisy(), batch_size=3, shuffle=True, **more),
     "unsized": lambda **more: DataLoader(Noisy(), batch_size=3, sampler=Unsized(COUNT), **more),
@@ -267,7 +305,7 @@ def test_what_the_script_sets_at_the_top_of_an_epoch_is_not_undone(kind: str) ->
 
 def test_a_sampler_that_hides_its_state_is_refused_by_name_and_may_be_taken_as_it_is() -> None:
     def train(exact: bool = True) -> float:
-        loader = DataLoader(Noisy(), batch_size=3, sampler=Hidden(COUNT, []))
+        loader = DataLoader(Noisy(), batch_size=3, sampler=Hidden(COUNT))
         run = sweeper.resume()
         for _ in run.epochs(3):
             for batch in run.batches(loader, exact=exact):
@@ -281,6 +319,25 @@ def test_a_sampler_that_hides_its_state_is_refused_by_name_and_may_be_taken_as_i
     going_on = LoneWorker(start=_eager(), restore=later).run(lambda: train(exact=False))
     assert not going_on.saves[-1].facts.exact
     assert "keeps state" in going_on.saves[-1].facts.inexact_reasons[0]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("at", [0, 2])
+def test_an_order_that_cannot_be_reproduced_is_refused_wherever_in_the_epoch(at: int, workers: int) -> None:
+    """At the start of an epoch nothing has been handed out that could differ; the next batch does."""
+
+    def train() -> float:
+        loader = DataLoader(Noisy(), batch_sampler=TooLong(), num_workers=workers)
+        run = sweeper.resume()
+        for _ in run.epochs(3):
+            for _ in run.batches(loader):
+                pass
+        return 0.0
+
+    saving = LoneWorker(start=_eager()).run(train)
+    later = next(save for save in saving.saves if save.facts.epoch == 1 and save.batch == at)
+    with pytest.raises(StateMismatch, match="sampler TooLong keeps state; give it state_dict"):
+        LoneWorker(restore=later).run(train)
 
 
 def test_a_loader_that_drops_batches_has_no_save_points_among_them() -> None:
