@@ -37,8 +37,8 @@ _RETIRE = statement("DELETE FROM sweeper.askers a WHERE a.asker_id = :asker_id A
 
 _LIST = statement(f"""
 SELECT a.asker_id, a.host, a.boot_id, a.lock_path, a.lock_inode, a.pid,
-       greatest(0, extract(epoch FROM {NOW} - a.seen_at)) AS seconds_silent
-FROM sweeper.askers a
+       greatest(0, extract(epoch FROM {NOW} - greatest(a.seen_at, p.awake_since))) AS seconds_silent
+FROM sweeper.askers a CROSS JOIN sweeper.pulse p
 WHERE a.sweep_id = :sweep_id AND NOT a.standing
 ORDER BY a.seen_at, a.asker_id
 """)
@@ -116,7 +116,10 @@ def retire_asker(db: Statements, asker_id: AskerId) -> None:
 
 
 def list_askers(db: Statements, sweep_id: SweepId) -> list[Asker]:
-    """The sweep's commands, longest silent first; without the standing one that `retry_trials` asks through."""
+    """The sweep's commands, longest silent first; without the standing one that `retry_trials` asks through.
+
+    A time in which nobody could reach the ledger is no silence (BLIND).
+    """
     return [
         Asker(
             asker_id=AskerId(row.asker_id),

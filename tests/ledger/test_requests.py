@@ -135,9 +135,10 @@ def test_a_request_is_counted_by_the_state_of_its_trial(world: World) -> None:
 
 
 def test_askers_are_listed_with_how_long_they_are_silent(world: World) -> None:
-    world.clock.advance(10)
+    world.touch()
+    world.awake(10)
     register_asker(world.db, world.sweep_id, asker("b" * 32))
-    world.clock.advance(5)
+    world.awake(5)
     assert [(seen.asker_id, seen.seconds_silent) for seen in list_askers(world.db, world.sweep_id)] == [
         (world.asker_id, 15.0),
         ("b" * 32, 5.0),
@@ -146,6 +147,15 @@ def test_askers_are_listed_with_how_long_they_are_silent(world: World) -> None:
     assert list_askers(world.db, world.sweep_id)[1].seconds_silent == 0
     world.clock.advance(-100)
     assert list_askers(world.db, world.sweep_id)[0].seconds_silent == 0, "durations are not negative"
+
+
+def test_a_time_in_which_nobody_could_reach_the_ledger_is_no_silence(world: World) -> None:
+    """BLIND: after an outage of an hour no command counts as dead for not having been heard."""
+    world.touch()
+    world.clock.advance(3600)
+    world.touch()
+    world.clock.advance(5)
+    assert [seen.seconds_silent for seen in list_askers(world.db, world.sweep_id)] == [5.0]
 
 
 def test_registering_twice_is_registering_once(world: World) -> None:
