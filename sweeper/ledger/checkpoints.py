@@ -82,6 +82,10 @@ WITH guarded AS (
     UPDATE sweeper.trials t SET head_id = p.checkpoint_id, head_step = p.step, step = coalesce(p.step, 0)
     FROM guarded g LEFT JOIN previous p ON true
     WHERE t.trial_id = g.trial_id
+), begun AS (
+    UPDATE sweeper.attempts a SET first_step = coalesce(p.step, 0)
+    FROM guarded g LEFT JOIN previous p ON true
+    WHERE a.lease_id = :lease_id AND a.trial_id = g.trial_id
 ), superseded AS (
     DELETE FROM sweeper.reports r
     USING guarded g LEFT JOIN previous p ON true
@@ -101,6 +105,10 @@ WITH guarded AS (
     ON CONFLICT (trial_id, manifest_key) DO UPDATE
     SET state = 'live', retired_at = NULL, lineage = excluded.lineage, manifest_hash = excluded.manifest_hash
     RETURNING c.checkpoint_id, c.trial_id, c.step
+), begun AS (
+    UPDATE sweeper.attempts a SET first_step = b.step
+    FROM adopted b
+    WHERE a.lease_id = :lease_id AND a.trial_id = b.trial_id
 ), superseded AS (
     DELETE FROM sweeper.reports r USING guarded g
     WHERE r.trial_id = g.trial_id AND r.fence < g.fence AND r.at_step > :step
@@ -180,7 +188,8 @@ def retire_checkpoints(db: Statements, lease: Lease, *, keep: int) -> list[Check
 def mark_suspect(db: Statements, lease: Lease, ref: CheckpointRef, *, evidence: str) -> CheckpointRef | None:
     """Set a checkpoint that failed verification aside, and give the trial's new head: the previous live one, or none.
 
-    Earlier attempts' reports from beyond the new head go: that training will be done again.
+    For a holder whose child has not started: its attempt begins at the new head's step. Earlier attempts' reports from
+    beyond the new head go: that training will be done again.
 
     Raises:
         LeaseLost: the lease has ended (a successor may have retired that checkpoint; its absence proves nothing).
@@ -193,7 +202,7 @@ def mark_suspect(db: Statements, lease: Lease, ref: CheckpointRef, *, evidence: 
 
 
 def adopt_checkpoint(db: Statements, lease: Lease, ref: CheckpointRef) -> None:
-    """Make a valid manifest of this lineage, found in the store, the trial's head.
+    """Make a valid manifest of this lineage, found in the store, the trial's head, where this attempt begins.
 
     Raises:
         LeaseLost: the lease has ended.

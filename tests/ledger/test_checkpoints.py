@@ -180,6 +180,23 @@ def test_a_valid_manifest_found_in_the_store_becomes_the_head(world: World) -> N
     assert world.trial().head == mine
 
 
+def test_an_attempt_that_falls_back_says_where_it_really_began(world: World) -> None:
+    """TRUTH: `first_step` is the step of the checkpoint that was loaded, not of the bad one."""
+    world.add(1)
+    first = world.lease()
+    refs = [world.save(first, seq, 10 * seq) for seq in (1, 2)]
+    world.release(first.lease)
+    second = world.lease()
+    begun = []
+    for bad in (refs[1], refs[0]):
+        mark_suspect(world.db, second.lease, bad, evidence="bad")
+        begun.append(world.attempts()[1].first_step)
+    adopt_checkpoint(world.db, second.lease, replace(refs[0], manifest_key="found", step=15))
+    begun.append(world.attempts()[1].first_step)
+    assert begun == [10, 0, 15]
+    assert world.attempts()[0].first_step == 0
+
+
 def test_adopting_what_was_set_aside_makes_it_live_again(world: World) -> None:
     world.add(1)
     grant = world.lease()
