@@ -48,8 +48,10 @@ class ObjectMissing(SweeperError):
 class LeaseLost(SweeperError):
     """The lease is no longer ours: stop, write nothing more, delete nothing (FENCE)."""
 
-    def __init__(self, message: str, *, cancelled: bool = False) -> None:
+    def __init__(self, message: str, *, cancelled: bool = False, unknown: bool = False) -> None:
         self.cancelled = cancelled
+        self.unknown = unknown
+        """The ledger has never granted it: it lost that grant, in a failover or by a restored copy."""
         super().__init__(message)
 
 

@@ -18,6 +18,7 @@ from sweeper.checkpoint.store import ObjectStore, open_store, probe
 from sweeper.clock import SystemClock
 from sweeper.coordinator.parts import CoordinatorParts
 from sweeper.coordinator.program import CoordinatorEnd, coordinator_program
+from sweeper.coordinator.rollback import notice_rollback
 from sweeper.engines.local import LocalWorkers, PipedWorker, WorkerHandle
 from sweeper.errors import CheckpointCorrupt, StoreDenied, TransientError, UserError
 from sweeper.ids import AskerId, CoordinatorId, LedgerId, SweepId, WorkerId, system_random_hex
@@ -98,6 +99,9 @@ def _begin_sweep(backends: Backends, spec: SweepSpec) -> Sweep:
         new_id = SweepId(system_random_hex())
     claim_name(store, name=spec.name, sweep_id=new_id, ledger_id=backends.ledger_id)
     sweep = open_sweep(database, spec, new_id=new_id)
+    if sweep.sweep_id != new_id:  # another first command was quicker; the store must name the sweep that there is
+        claim_name(store, name=spec.name, sweep_id=sweep.sweep_id, ledger_id=backends.ledger_id)
+    notice_rollback(database, store, sweep.sweep_id, SystemClock())
     write_sweep_file(store, _sweep_mapping(sweep))
     return sweep
 
@@ -107,6 +111,8 @@ class Asking:
 
     def __init__(self, record: AskerRecord, lock: LifeLock) -> None:
         self.record = record
+        self.trials: Sequence[NewTrial] = ()
+        """What was asked for."""
         self.withdrawn = False
         """Whether the ledger was told that nothing is wanted any more."""
         self._lock = lock
@@ -143,6 +149,7 @@ def ask_for(backends: Backends, sweep: Sweep, asking: Asking, trials: Sequence[N
     """Request trials, one answer per trial in order; known configs give their trial. The sweep is active again if any
     of them is not final."""
     database, asker_id = backends.database, asking.record.asker_id
+    asking.trials = tuple(trials)
     found = _patiently(lambda: request_trials(database, sweep.sweep_id, asker_id, trials))
     _patiently(lambda: settle_sweep(database, sweep.sweep_id))
     return found
@@ -203,6 +210,8 @@ def coordinate(
         coordinator_id=CoordinatorId(system_random_hex()),
         sweep=sweep,
         asker=asking.record,
+        asked=len({trial.config_hash for trial in asking.trials}),
+        ask_again=lambda: _ask_again(backends, sweep, asking),
         workers=workers,
         sink=progress,
         settings=settings,
@@ -215,6 +224,23 @@ def coordinate(
         workers.close()
         signals.close()
         driver.close()
+
+
+def _ask_again(backends: Backends, sweep: Sweep, asking: Asking) -> None:
+    """One try of all that was done before to ask; the coordinator repeats it when ledger or store are away.
+
+    Requests do not vanish in normal life, so this is also the moment to see whether the ledger was put back, before any
+    worker is given something on its word.
+    """
+    database = backends.database
+    if find_sweep(database, sweep.name) is None:
+        raise UserError(
+            f"The sweep {sweep.name!r} is gone from the ledger.", remedy="Run the same command again to begin it anew."
+        )
+    notice_rollback(database, backends.store, sweep.sweep_id, SystemClock())
+    register_asker(database, sweep.sweep_id, asking.record)
+    request_trials(database, sweep.sweep_id, asking.record.asker_id, asking.trials)
+    settle_sweep(database, sweep.sweep_id)
 
 
 def run_worker(

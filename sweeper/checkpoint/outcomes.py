@@ -9,12 +9,14 @@ from sweeper.checkpoint.keys import (
     attempt_prefix,
     config_key,
     outcome_key,
+    parse_manifest_key,
     parse_outcome_key,
+    sweep_prefix,
     trial_prefix,
 )
 from sweeper.checkpoint.objects import ObjectStore
 from sweeper.checkpoint.sealed import object_hash, seal, unseal
-from sweeper.errors import CheckpointCorrupt, ObjectMissing
+from sweeper.errors import CheckpointCorrupt, ObjectExists, ObjectMissing
 from sweeper.ids import ConfigHash, SweepId
 from sweeper.model.outcome import Outcome
 
@@ -31,6 +33,40 @@ def write_outcome(store: ObjectStore, outcome: Outcome) -> tuple[str, str]:
     data = seal(json.loads(outcome.to_bytes()))
     store.create(key, data)
     return key, object_hash(data)
+
+
+def supply_outcome(store: ObjectStore, outcome: Outcome) -> tuple[str, str]:
+    """Store an end for an attempt that is over and may have left its own: that one stands. Give key and SHA-256.
+
+    A worker can have written the object and then died, or a trial be cancelled after a failure whose object lies there.
+    What is there but unsound is no outcome at all, and is replaced.
+
+    Raises:
+        StoreUnavailable, StoreDenied: see `ObjectStore`.
+    """
+    try:
+        return write_outcome(store, outcome)
+    except ObjectExists:
+        key = outcome_key(attempt_prefix(outcome.sweep_id, outcome.config_hash, outcome.fence, outcome.lease_id))
+    data = store.read(key)
+    try:
+        named = parse_outcome_key(key)
+        assert named is not None, "made by `outcome_key`"
+        _parse(named, data, key)
+    except CheckpointCorrupt:
+        data = seal(json.loads(outcome.to_bytes()))
+        store.replace(key, data)
+    return key, object_hash(data)
+
+
+def highest_fence(store: ObjectStore, sweep_id: SweepId) -> int:
+    """Give the highest fence under which anything of this sweep was saved or ended; 0 when nothing was.
+
+    Raises:
+        StoreUnavailable, StoreDenied: cannot tell.
+    """
+    found = (parse_manifest_key(key) or parse_outcome_key(key) for key in store.list(sweep_prefix(sweep_id)))
+    return max((named.fence for named in found if named is not None), default=0)
 
 
 def read_outcome(store: ObjectStore, key: str) -> Outcome:

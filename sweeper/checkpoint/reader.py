@@ -67,9 +67,16 @@ def read_checkpoint(
 
 
 def newest_valid_manifest(
-    store: ObjectStore, *, sweep_id: SweepId, config_hash: ConfigHash, lineage: int
+    store: ObjectStore,
+    *,
+    sweep_id: SweepId,
+    config_hash: ConfigHash,
+    lineage: int,
+    up_to_fence: int | None = None,
 ) -> CheckpointRef | None:
     """Find the checkpoint of this lineage that has come furthest, from the store alone (CK-08).
+
+    With `up_to_fence`, only among those made under fences up to that one.
 
     One listing; then every manifest is read and must be sealed, of this trial, and as its key says. The highest step
     wins, then fence, then seq, as recorded inside; names and time stamps decide nothing. The packs' lengths are
@@ -81,7 +88,7 @@ def newest_valid_manifest(
     found: list[tuple[CheckpointRef, Manifest]] = []
     for key in store.list(trial_prefix(sweep_id, config_hash)):
         named = parse_manifest_key(key)
-        if named is None:
+        if named is None or (up_to_fence is not None and named.fence > up_to_fence):
             continue
         try:
             data = _read_manifest(store, key)

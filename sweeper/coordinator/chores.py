@@ -6,16 +6,18 @@ import logging
 from collections.abc import Callable
 
 from sweeper.checkpoint.collect import delete_checkpoints
-from sweeper.checkpoint.outcomes import write_outcome
+from sweeper.checkpoint.outcomes import highest_fence, supply_outcome, write_config
 from sweeper.checkpoint.ownership import owner_of, write_highwater
+from sweeper.checkpoint.store import ObjectStore
 from sweeper.coordinator.parts import CoordinatorParts
-from sweeper.errors import ObjectExists, StoreDenied, StoreUnavailable, UserError
+from sweeper.coordinator.rollback import ROLLED_BACK, last_mark
+from sweeper.errors import CheckpointCorrupt, ObjectExists, StoreDenied, StoreUnavailable, UserError
 from sweeper.ledger.checkpoints import collectable_checkpoints, forget_checkpoints
-from sweeper.ledger.reads import trials
+from sweeper.ledger.highwater import high_water, is_behind, note_rollback
 from sweeper.ledger.results import OutcomeGap, outcome_gaps, record_outcome_object
+from sweeper.model.highwater import HighWater
 from sweeper.model.outcome import Outcome
 from sweeper.model.tagged import to_tagged
-from sweeper.model.trial import Json
 from sweeper.model.waits import Future
 
 log = logging.getLogger("sweeper.coordinator")
@@ -55,27 +57,19 @@ class Chores:
         gaps = outcome_gaps(parts.database, parts.sweep.sweep_id, limit=REPAIR_LIMIT)
 
         def work() -> Finish:
-            written = [(gap, *write_outcome(parts.store, outcome_of(gap))) for gap in gaps]
+            written = [(gap, *_supply(parts.store, gap)) for gap in gaps]
 
             def finish() -> None:
                 for gap, key, digest in written:
-                    record_outcome_object(parts.database, gap.trial_id, gap.lineage, key=key, hash_=digest)
+                    record_outcome_object(parts.database, gap, key=key, hash_=digest)
 
             return finish
 
         self._begin("repair", work)
 
     def write_highwater(self) -> None:
-        """See whether this ledger still owns the sweep's name, and write how far it is."""
+        """See whether this ledger still owns the sweep's name and has lost nothing, and write how far it is."""
         parts = self._parts
-        rows = trials(parts.database, parts.sweep.sweep_id)
-        mark: dict[str, Json] = {
-            "ledger_id": str(parts.ledger_id),
-            "next_number": max((row.number for row in rows), default=-1) + 1,
-            "finals": sum(row.state.final for row in rows),
-            "grants": sum(row.fence for row in rows),
-            "written_at": parts.clock.wall().isoformat(),
-        }
 
         def work() -> Finish:
             owner = owner_of(parts.store, parts.sweep.name)
@@ -84,7 +78,37 @@ class Chores:
                     f"The sweep {parts.sweep.name!r} now belongs to another ledger ({owner.ledger_id}).",
                     remedy="Point SWEEPER_DATABASE_URL at that one, or use another sweep name.",
                 )
-            write_highwater(parts.store, parts.sweep.sweep_id, mark)
+            mark = last_mark(parts.store, parts.sweep.sweep_id)
+            return lambda: self._compare(mark)
+
+        self._begin("highwater", work)
+
+    def _compare(self, mark: HighWater | None) -> None:
+        """The mark was read first, so only a ledger that went back can be behind it."""
+        parts = self._parts
+        if mark is None or not is_behind(parts.database, parts.sweep.sweep_id, mark):
+            self._write_mark()
+            return
+
+        def work() -> Finish:
+            seen_fence = highest_fence(parts.store, parts.sweep.sweep_id)
+            return lambda: self._note_rollback(seen_fence)
+
+        self._begin("highwater", work)
+
+    def _note_rollback(self, seen_fence: int) -> None:
+        parts = self._parts
+        note_rollback(parts.database, parts.sweep.sweep_id, seen_fence=seen_fence)
+        self._write_mark()
+        parts.sink.note(ROLLED_BACK)
+
+    def _write_mark(self) -> None:
+        parts = self._parts
+        mark = high_water(parts.database, parts.sweep.sweep_id)
+        written_at = parts.clock.wall().isoformat()
+
+        def work() -> Finish:
+            write_highwater(parts.store, parts.sweep.sweep_id, mark.as_mapping(written_at=written_at))
             return _nothing
 
         self._begin("highwater", work)
@@ -114,16 +138,22 @@ class Chores:
             try:
                 self._finish = future.result()
                 self.failures = 0
-            except (StoreUnavailable, StoreDenied, ObjectExists) as error:
+            except (StoreUnavailable, StoreDenied, ObjectExists, CheckpointCorrupt) as error:
                 self.failures += 1
                 log.warning("housekeeping in the store failed, later again: %s", error)
         if self._finish is not None:
-            self._finish()
+            self._finish()  # may begin the next piece of the same chore
             self._finish = None
 
     def _begin(self, name: str, work: Callable[[], Finish]) -> None:
         self.last[name] = self._parts.clock.monotonic_s()
         self._future = self._parts.background.submit(work)
+
+
+def _supply(store: ObjectStore, gap: OutcomeGap) -> tuple[str, str]:
+    """A worker that never saved has not written the config either, without which nobody could rebuild the trial."""
+    write_config(store, gap.sweep_id, gap.config_hash, gap.lineage, gap.config_text)
+    return supply_outcome(store, outcome_of(gap))
 
 
 def outcome_of(gap: OutcomeGap) -> Outcome:

@@ -78,6 +78,10 @@ class CoordinatorParts:
     coordinator_id: CoordinatorId
     sweep: Sweep
     asker: AskerRecord
+    asked: int
+    """How many trials this command asks for."""
+    ask_again: Callable[[], None]
+    """Repeats the command's request, once its rows are gone (taken for dead, or lost with a restored ledger)."""
     workers: Workers
     sink: ProgressSink
     settings: CoordinatorSettings

@@ -14,7 +14,7 @@ from typing import assert_never
 from sweeper.coordinator.chores import Chores
 from sweeper.coordinator.parts import CoordinatorParts
 from sweeper.coordinator.telling import Teller
-from sweeper.errors import LedgerUnavailable, UserError
+from sweeper.errors import LedgerUnavailable, TransientError, UserError
 from sweeper.ledger.leases import expire_dead_holder, expire_leases, running_holders
 from sweeper.ledger.reads import progress, requested_counts, trials
 from sweeper.ledger.requests import list_askers, retire_asker, touch_asker
@@ -103,7 +103,7 @@ class Coordinator:
             try:
                 end = self._turn()
                 self._answered()
-            except LedgerUnavailable as error:
+            except TransientError as error:
                 end = self._unanswered(error)
             except UserError:
                 yield from self._workers_leave()
@@ -127,7 +127,7 @@ class Coordinator:
     def _observe(self, now_s: float) -> Snapshot:
         parts = self._parts
         before = self._counts
-        self._counts = requested_counts(parts.database, parts.sweep.sweep_id, parts.asker.asker_id)
+        self._counts = self._requested()
         if self._failed_before is None:
             self._failed_before = self._counts.get(TrialState.FAILED, 0)
         if self._counts != before:
@@ -149,6 +149,16 @@ class Coordinator:
             gaps=0 if self._chores.busy else self._gaps,
             last=self._chores.last if not self._chores.busy else {"highwater": now_s, "collect": now_s},
         )
+
+    def _requested(self) -> Mapping[TrialState, int]:
+        """How the trials that were asked for stand; no request that went missing may look like one that is done."""
+        parts = self._parts
+        counts = requested_counts(parts.database, parts.sweep.sweep_id, parts.asker.asker_id)
+        if sum(counts.values()) >= parts.asked:
+            return counts
+        log.warning("the request is gone from the ledger and made again asker=%s", parts.asker.asker_id[:8])
+        parts.ask_again()
+        return requested_counts(parts.database, parts.sweep.sweep_id, parts.asker.asker_id)
 
     def _keep_leases(self, now_s: float) -> None:
         """The coordinator's own lease, and the sign of life beside what this command asked for."""
@@ -237,13 +247,14 @@ class Coordinator:
 
     def _answered(self) -> None:
         if self._outages:
-            self._parts.sink.note("The ledger answers again.")
+            self._parts.sink.note("It answers again.")
         self._outages = 0
 
-    def _unanswered(self, error: LedgerUnavailable) -> End | None:
-        """The ledger is away: say so once, try again later; workers go on by themselves."""
+    def _unanswered(self, error: TransientError) -> End | None:
+        """The ledger is away (or the store, where only it can tell): say so once, try again later; workers go on."""
         if not self._outages:
-            self._parts.sink.note(f"The ledger does not answer; trying again. {error}")
+            who = "ledger" if isinstance(error, LedgerUnavailable) else "store"
+            self._parts.sink.note(f"The {who} does not answer; trying again. {error}")
         delay_s = min(RETRY_FIRST_S * 2.0 ** min(self._outages, 10), RETRY_MOST_S)
         self._outages += 1
         self._turn_s = delay_s * (1.0 - 0.5 * self._parts.jitter())
@@ -273,7 +284,7 @@ class Coordinator:
         give_up_s = parts.clock.monotonic_s() + LAST_CHORES_S
         try:
             yield from self._finish_chore(give_up_s)
-            if end.kind == "done" and not self._chores.busy and self._needs_last_chores():
+            while end.kind != "evicted" and self._may_repair(give_up_s):
                 self._chores.repair_outcomes()
                 yield from self._finish_chore(give_up_s)
             if self._fence is not None and not self._chores.busy:
@@ -288,7 +299,9 @@ class Coordinator:
             yield from self._sleep(clock.monotonic_s() + 1.0)
             self._chores.advance()
 
-    def _needs_last_chores(self) -> bool:
+    def _may_repair(self, give_up_s: float) -> bool:
+        if self._chores.busy or self._chores.failures or self._parts.clock.monotonic_s() >= give_up_s:
+            return False
         return bool(outcome_gaps(self._parts.database, self._parts.sweep.sweep_id, limit=1))
 
     def _sign_off(self, end: End) -> None:

@@ -57,10 +57,11 @@ WITH chosen AS MATERIALIZED (
     ) c LIMIT 1
 ), granted AS (
     UPDATE sweeper.trials t
-    SET state = 'running', fence = t.fence + 1, lease_id = :lease_id, worker_id = :worker_id, {EXTENDED},
-        child_started = false, saved_seq = 0, attempts = t.attempts + 1, step = coalesce(t.head_step, 0),
+    SET state = 'running', fence = greatest(t.fence, s.seen_fence) + 1, lease_id = :lease_id, worker_id = :worker_id,
+        {EXTENDED}, child_started = false, saved_seq = 0, attempts = t.attempts + 1, step = coalesce(t.head_step, 0),
         available_at = NULL
     FROM chosen c JOIN sweeper.trials u ON u.trial_id = c.trial_id AND u.fence = c.fence AND u.lineage = c.lineage
+    JOIN sweeper.sweeps s ON s.sweep_id = u.sweep_id
     WHERE t.trial_id = c.trial_id AND t.state = 'pending'
     RETURNING {_GRANT}, t.step
 ), opened AS (
@@ -80,7 +81,7 @@ WITH chosen AS MATERIALIZED (
     SELECT {_GRANT} FROM sweeper.trials t WHERE t.state = 'running' AND t.lease_id = :lease_id
 )
 SELECT m.trial_id, m.fence, m.sweep_id, m.number, m.config_hash, m.lineage, m.attempts, m.crashes,
-       c.config_text, c.overrides, l.condition,
+       c.config_text, c.overrides, c.params, s.seen_fence,
        h.fence AS head_fence, h.seq AS head_seq, h.step AS head_step, h.manifest_key, h.manifest_hash, h.size_bytes,
        h.state AS head_state, :lease_id AS lease_id,
        (SELECT a.threads FROM sweeper.attempts a
@@ -88,7 +89,7 @@ SELECT m.trial_id, m.fence, m.sweep_id, m.number, m.config_hash, m.lineage, m.at
         ORDER BY a.fence LIMIT 1) AS threads
 FROM mine m
 JOIN sweeper.configs c ON c.trial_id = m.trial_id AND c.lineage = m.lineage
-CROSS JOIN sweeper.ledger l
+JOIN sweeper.sweeps s ON s.sweep_id = m.sweep_id
 LEFT JOIN sweeper.checkpoints h ON h.checkpoint_id = m.head_id
 """)
 
@@ -118,5 +119,7 @@ def grant_of(row: sa.Row[Any]) -> Grant:
         attempt=row.attempts,
         crashes=row.crashes,
         threads=row.threads,
-        look_for_evidence=row.fence > 1 or row.condition != "normal",
+        look_for_evidence=row.fence > 1,
+        seen_fence=row.seen_fence,
+        params=row.params,
     )

@@ -61,7 +61,9 @@ def refusal(lease: Lease, ended: Receipt | None) -> LeaseLost:
     detail = f" ({ended.reason})" if ended is not None and ended.reason else ""
     cancelled = ended is not None and ended.outcome is AttemptOutcome.CANCELLED
     return LeaseLost(
-        f"lease {lease.lease_id} (trial {lease.trial_id}, fence {lease.fence}) {how}{detail}", cancelled=cancelled
+        f"lease {lease.lease_id} (trial {lease.trial_id}, fence {lease.fence}) {how}{detail}",
+        cancelled=cancelled,
+        unknown=ended is None,
     )
 
 

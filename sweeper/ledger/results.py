@@ -37,7 +37,8 @@ MAX_REPORTS: Final = 1000
 class OutcomeGap:
     """A final trial whose outcome object is not in the store: all that `Outcome` and its prefix are built from.
 
-    `fence` and `lease_id` are those of the trial's last attempt, under whose prefix the object belongs.
+    `fence` and `lease_id` are those of the trial's last attempt, under whose prefix the object belongs; `version` tells
+    this end of the trial from a later one.
     """
 
     trial_id: TrialId
@@ -45,8 +46,10 @@ class OutcomeGap:
     config_hash: ConfigHash
     number: TrialNumber
     lineage: int
+    version: int
     fence: int
     lease_id: LeaseId
+    config_text: str
     state: TrialState
     reason: str
     value: Json
@@ -92,8 +95,8 @@ SELECT e.state FROM ended e
 """)
 
 _OUTCOME_GAPS = statement("""
-SELECT t.trial_id, t.sweep_id, t.config_hash, t.number, t.lineage, t.state, t.reason, t.result, t.step, c.params,
-       a.fence, a.lease_id, a.reason AS attempt_reason
+SELECT t.trial_id, t.sweep_id, t.config_hash, t.number, t.lineage, t.version, t.state, t.reason, t.result, t.step,
+       c.config_text, c.params, a.fence, a.lease_id, a.reason AS attempt_reason
 FROM sweeper.trials t
 JOIN sweeper.configs c ON c.trial_id = t.trial_id AND c.lineage = t.lineage
 CROSS JOIN LATERAL (
@@ -108,7 +111,7 @@ ORDER BY t.number LIMIT :limit
 _RECORD_OUTCOME_OBJECT = statement("""
 UPDATE sweeper.trials t
 SET outcome_key = :outcome_key, outcome_hash = :outcome_hash, outcome_stored = true
-WHERE t.trial_id = :trial_id AND t.lineage = :lineage AND NOT t.outcome_stored
+WHERE t.trial_id = :trial_id AND t.version = :version AND NOT t.outcome_stored
   AND t.state IN ('completed', 'pruned', 'failed', 'cancelled')
 """)
 
@@ -201,8 +204,10 @@ def outcome_gaps(db: Statements, sweep_id: SweepId, *, limit: int) -> list[Outco
             config_hash=ConfigHash(row.config_hash),
             number=TrialNumber(row.number),
             lineage=row.lineage,
+            version=row.version,
             fence=row.fence,
             lease_id=LeaseId(row.lease_id),
+            config_text=row.config_text,
             state=TrialState(row.state),
             reason=row.reason or row.attempt_reason or row.state,
             value=row.result,
@@ -214,7 +219,8 @@ def outcome_gaps(db: Statements, sweep_id: SweepId, *, limit: int) -> list[Outco
     ]
 
 
-def record_outcome_object(db: Statements, trial_id: TrialId, lineage: int, *, key: str, hash_: str) -> None:
-    """Name the outcome object written after the row. Changes nothing if one was stored or the history was cut."""
-    parameters = {"trial_id": trial_id, "lineage": lineage, "outcome_key": key, "outcome_hash": hash_}
+def record_outcome_object(db: Statements, gap: OutcomeGap, *, key: str, hash_: str) -> None:
+    """Name the outcome object written after the row. Changes nothing if one was stored, or the trial has gone on since
+    the gap was seen: the object tells of another end then."""
+    parameters = {"trial_id": gap.trial_id, "version": gap.version, "outcome_key": key, "outcome_hash": hash_}
     db.run(_RECORD_OUTCOME_OBJECT, parameters)

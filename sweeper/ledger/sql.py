@@ -30,6 +30,7 @@ _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     **dict.fromkeys(("outcome", "reason", "error", "adopted_from", "outcome_key", "outcome_hash"), _TEXT),
     **dict.fromkeys(("manifest_key", "manifest_hash", "evidence"), _TEXT),
     **dict.fromkeys(("trial_id", "fence", "step", "last_step", "head_step", "size_bytes", "ref_fence", "seed"), _BIG),
+    **dict.fromkeys(("version", "seen_fence"), _BIG),
     **dict.fromkeys(
         ("code", "number_floor", "threads", "pid", "exit_code", "limit", "keep", "seq", "lineage"), _INTEGER
     ),

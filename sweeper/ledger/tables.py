@@ -37,8 +37,8 @@ def _count(name: str, *, comment: str | None = None) -> sa.Column[int]:
     return sa.Column(name, sa.Integer, nullable=False, server_default=sa.text("0"), comment=comment)
 
 
-def _big_count(name: str) -> sa.Column[int]:
-    return sa.Column(name, sa.BigInteger, nullable=False, server_default=sa.text("0"))
+def _big_count(name: str, *, comment: str | None = None) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=False, server_default=sa.text("0"), comment=comment)
 
 
 def _no(name: str, *, comment: str | None = None) -> sa.Column[bool]:
@@ -57,10 +57,8 @@ ledger = sa.Table(
     sa.Column("singleton", sa.Boolean, primary_key=True),
     sa.Column("ledger_id", sa.Text, nullable=False, comment="32 random hex digits, drawn when the tables are made"),
     sa.Column("min_code", sa.Integer, nullable=False, comment="workers of older code lease nothing more"),
-    sa.Column("condition", sa.Text, nullable=False, server_default="normal"),
     _moment("created_at"),
     sa.CheckConstraint("singleton", name="singleton"),
-    sa.CheckConstraint("condition IN ('normal', 'rolled_back', 'rebuilt')", name="condition"),
     comment="one row: who this ledger is",
 )
 
@@ -95,6 +93,7 @@ sweeps = sa.Table(
     sa.Column("backoff_max_s", sa.Double, nullable=False),
     sa.Column("checkpoint_keep", sa.Integer, nullable=False),
     sa.Column("default_named", sa.Boolean, nullable=False),
+    _big_count("seen_fence", comment="highest fence found in the store when this ledger was behind it; else 0"),
     _moment("created_at"),
     sa.CheckConstraint(_one_of("state", SweepState), name="state"),
     sa.CheckConstraint("char_length(name) BETWEEN 1 AND 200", name="name_length"),

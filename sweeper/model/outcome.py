@@ -9,7 +9,8 @@ from typing import Any
 
 from sweeper.ids import ConfigHash, LeaseId, SweepId
 from sweeper.model.states import TrialState
-from sweeper.model.trial import Json
+from sweeper.model.tagged import from_tagged
+from sweeper.model.trial import Json, Report
 
 OUTCOME_SCHEMA = 1
 
@@ -31,6 +32,25 @@ class Outcome:
     params: Mapping[str, Json] = field(default_factory=dict)
     reports: tuple[tuple[Json, ...], ...] = ()
     schema: int = OUTCOME_SCHEMA
+
+    def read_reports(self) -> tuple[Report, ...]:
+        """The reports, as the ledger takes them.
+
+        Raises:
+            ValueError: a row that is no report.
+        """
+        try:
+            return tuple(
+                Report(
+                    step=_whole(step),
+                    at_step=_whole(at_step),
+                    value=float(from_tagged(value)),
+                    metrics={str(key): float(number) for key, number in from_tagged(metrics).items()},
+                )
+                for step, at_step, value, metrics in self.reports
+            )
+        except (TypeError, AttributeError) as error:
+            raise ValueError(f"not a row of a report: {error}") from error
 
     def to_bytes(self) -> bytes:
         """Canonical JSON: sorted keys, no spaces, no NaN or Infinity."""
@@ -54,4 +74,11 @@ class Outcome:
             raise ValueError(f"not an outcome object: {error}") from error
         if not outcome.state.final:
             raise ValueError(f"outcome state {outcome.state} is not final")
+        outcome.read_reports()
         return outcome
+
+
+def _whole(number: Json) -> int:
+    if not isinstance(number, int):
+        raise TypeError(f"{number!r:.40} is not a step")
+    return number

@@ -15,6 +15,8 @@ from typing import Any
 from sweeper.model.trial import Json
 
 _SAFE_INTEGER = 2**53
+_DECIMAL_BITS = 2000
+"""The lowest limit that Python lets anybody set is 640 digits."""
 
 
 def to_tagged(value: object) -> Json:
@@ -29,7 +31,7 @@ def to_tagged(value: object) -> Json:
         case None | bool() | str():
             return value
         case int():
-            return int(value) if -_SAFE_INTEGER <= value <= _SAFE_INTEGER else {"$int": str(int(value))}
+            return int(value) if -_SAFE_INTEGER <= value <= _SAFE_INTEGER else {"$int": _integer_text(int(value))}
         case float():
             if math.isfinite(value) and not (value == 0.0 and math.copysign(1.0, value) < 0):
                 return float(value)
@@ -71,6 +73,11 @@ def from_tagged(tagged: Json) -> Any:  # Any: the value's type is in the data
         raise ValueError(f"malformed tag {tag!r}") from error
 
 
+def _integer_text(value: int) -> str:
+    """Decimal, or hexadecimal where Python limits the digits that it converts (`sys.set_int_max_str_digits`)."""
+    return str(value) if value.bit_length() <= _DECIMAL_BITS else hex(value)
+
+
 _TEXT_TAGS = frozenset({"$int", "$float", "$bytes"})
 
 
@@ -78,7 +85,7 @@ def _untag(tag: str, body: Any) -> Any:  # Any: JSON of a shape that the tag dec
     _check_body(tag, body)
     match tag:
         case "$int":
-            return int(body)
+            return int(body, 16 if body.lstrip("-").startswith("0x") else 10)
         case "$float":
             return float(body)
         case "$complex":

@@ -54,7 +54,13 @@ class Grant:
     threads: int | None
     """Compute threads fixed by the trial's first attempt; None when this is the first."""
     look_for_evidence: bool
-    """Whether the store may hold an outcome or manifest that this ledger does not name (fence > 1, or rolled back)."""
+    """Whether the store may hold an outcome that this ledger does not name: fence > 1, as it also is after a
+    rollback."""
+    seen_fence: int = 0
+    """Above 0 once this ledger proved to be behind the store (rolled back): manifests of fences up to this one count
+    though no row names them."""
+    params: Mapping[str, Json] = field(default_factory=dict)
+    """What the trial's overrides set, by key, typed (`NewTrial.params`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from sweeper.errors import LeaseLost, StoreDenied, StoreUnavailable
+from sweeper.errors import LeaseLost, LedgerUnavailable, StoreDenied, StoreUnavailable
 from sweeper.ids import TrialId
+from sweeper.ledger.highwater import note_rollback
 from sweeper.model.messages import Start
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import Grant
@@ -58,9 +59,13 @@ def attempt_program(worker: WorkerState, grant: Grant) -> Program[AttemptEnd]:
         if (yield from adopt_evidence(worker, keeper, grant)):
             return AttemptEnd(trial_id=grant.lease.trial_id, outcome=AttemptOutcome.COMPLETED)
         restored = yield from restore_head(worker, keeper, grant)
+        if worker.drain.active:  # a notice that came while the grant was waited for
+            if restored is not None:
+                restored.file.close()
+            raise Interrupted
         return (yield from _train(worker, keeper, grant, restored))
     except LeaseLost as error:
-        return _lost(grant, error)
+        return _lost(worker, grant, error)
     except Interrupted:
         verdict = Verdict(outcome=AttemptOutcome.EVICTED, reason=worker.drain.reason)
     except (StoreUnavailable, StoreDenied) as error:
@@ -84,7 +89,7 @@ def _train(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, restored: Res
         return (yield from _settle(worker, keeper, grant, ending))
     except LeaseLost as error:
         yield from _put_away(worker, child, saving)
-        return _lost(grant, error)
+        return _lost(worker, grant, error)
 
 
 def start_message(worker: WorkerState, grant: Grant, restored: Restored | None) -> Start:
@@ -130,7 +135,7 @@ def _give_back(worker: WorkerState, grant: Grant, verdict: Verdict, *, store_awa
     try:
         yield from release(worker, grant, verdict, step=None, child_started=False)
     except LeaseLost as error:
-        return _lost(grant, error)
+        return _lost(worker, grant, error)
     return AttemptEnd(
         trial_id=grant.lease.trial_id, outcome=verdict.outcome, store_away=store_away, reason=verdict.reason
     )
@@ -149,7 +154,13 @@ def _put_away(worker: WorkerState, child: Child, saving: Saving) -> Program[None
     child.close()
 
 
-def _lost(grant: Grant, error: LeaseLost) -> AttemptEnd:
+def _lost(worker: WorkerState, grant: Grant, error: LeaseLost) -> AttemptEnd:
+    """Stop. A ledger that does not know the grant at all has lost it, and perhaps more: let it look in the store."""
+    if error.unknown:
+        try:
+            note_rollback(worker.parts.database, grant.sweep_id, seen_fence=grant.lease.fence)
+        except LedgerUnavailable as unavailable:  # the coordinator's high-water mark tells it as well
+            log.info("rollback not noted trial=%d: %s", grant.number, unavailable)
     level = logging.INFO if error.cancelled else logging.WARNING
     log.log(level, "lease lost trial=%d fence=%d: %s", grant.number, grant.lease.fence, error)
     return AttemptEnd(trial_id=grant.lease.trial_id, outcome=None, reason=str(error))

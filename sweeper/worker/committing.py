@@ -106,6 +106,7 @@ def outcome_of(grant: Grant, state: TrialState, verdict: Verdict, *, step: int, 
         reason=verdict.reason,
         value=verdict.value,
         step=step,
+        params=grant.params,
         reports=tuple((r.step, r.at_step, to_tagged(r.value), to_tagged(dict(r.metrics))) for r in reports),
     )
 

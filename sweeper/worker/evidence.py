@@ -6,7 +6,7 @@ import logging
 
 from sweeper.checkpoint.outcomes import find_outcomes
 from sweeper.errors import StoreUnavailable
-from sweeper.ledger.results import commit_result
+from sweeper.ledger.results import commit_result, record_reports
 from sweeper.model.outcome import Outcome
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import Grant
@@ -41,6 +41,10 @@ def adopt_evidence(worker: WorkerState, keeper: LeaseKeeper, grant: Grant) -> Pr
         return False
     key, digest, outcome = found
     database = worker.parts.database
+    # The grant deleted those from beyond the head, for training that would make them again.
+    reports, lease_s = outcome.read_reports(), worker.parts.settings.lease.lease_s
+    if reports:
+        yield from worker.insist(lambda: record_reports(database, grant.lease, reports, lease_s=lease_s))
     yield from worker.insist(
         lambda: commit_result(
             database,

@@ -10,7 +10,9 @@ import logging
 import mmap
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 from sweeper.checkpoint.reader import newest_valid_manifest, read_checkpoint
 from sweeper.errors import CheckpointCorrupt, ObjectMissing, StoreUnavailable
@@ -24,6 +26,7 @@ from sweeper.worker.patience import Backoff
 from sweeper.worker.state import WorkerState
 
 log = logging.getLogger("sweeper.worker")
+T = TypeVar("T")
 
 MAX_READS = 5
 """Tries of one checkpoint while the store does not answer."""
@@ -94,7 +97,7 @@ def restore_head(worker: WorkerState, keeper: LeaseKeeper, grant: Grant) -> Prog
         StoreUnavailable, StoreDenied: nothing can be concluded; the attempt ends as `environment`.
         LeaseLost, Interrupted: see `LeaseKeeper.attend`.
     """
-    head = grant.head
+    head = yield from _newest(worker, keeper, grant)
     for _ in range(MAX_FALLBACKS):
         if head is None:
             return None
@@ -117,6 +120,33 @@ def restore_head(worker: WorkerState, keeper: LeaseKeeper, grant: Grant) -> Prog
     return None
 
 
+def _newest(worker: WorkerState, keeper: LeaseKeeper, grant: Grant) -> Program[CheckpointRef | None]:
+    """The head, or after a rollback what had come further by then, though the ledger has forgotten it (RESUME)."""
+    if grant.seen_fence == 0:
+        return grant.head
+    store = worker.parts.store
+
+    def look() -> CheckpointRef | None:
+        return newest_valid_manifest(
+            store,
+            sweep_id=grant.sweep_id,
+            config_hash=grant.config_hash,
+            lineage=grant.lineage,
+            up_to_fence=grant.seen_fence,
+        )
+
+    found = yield from _patiently(worker, keeper, grant, look)
+    if found is None or (grant.head is not None and grant.head.step >= found.step):
+        return grant.head
+    yield from _adopt(worker, grant, found)
+    return found
+
+
+def _adopt(worker: WorkerState, grant: Grant, found: CheckpointRef) -> Program[None]:
+    log.warning("checkpoint adopted from the store trial=%d step=%d", grant.number, found.step)
+    yield from worker.insist(lambda: adopt_checkpoint(worker.parts.database, grant.lease, found))
+
+
 def _read(
     worker: WorkerState, keeper: LeaseKeeper, grant: Grant, ref: CheckpointRef, file: RestoreFile
 ) -> Program[tuple[Layout, SaveFacts]]:
@@ -125,10 +155,15 @@ def _read(
     def work() -> tuple[Layout, SaveFacts]:
         return read_checkpoint(parts.store, ref, sweep_id=grant.sweep_id, config_hash=grant.config_hash, into=file.into)
 
-    backoff = Backoff(parts.jitter, first_s=0.5)
+    return (yield from _patiently(worker, keeper, grant, work))
+
+
+def _patiently(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, work: Callable[[], T]) -> Program[T]:
+    """Do store work in the background, again while the store does not answer."""
+    backoff = Backoff(worker.parts.jitter, first_s=0.5)
     while True:
         try:
-            return (yield from keeper.attend(parts.background.submit(work)))
+            return (yield from keeper.attend(worker.parts.background.submit(work)))
         except StoreUnavailable as error:
             if backoff.failures + 1 >= MAX_READS:
                 raise
@@ -159,14 +194,13 @@ def _refind(
             parts.store, sweep_id=grant.sweep_id, config_hash=grant.config_hash, lineage=grant.lineage
         )
 
-    found = yield from keeper.attend(parts.background.submit(look))
+    found = yield from _patiently(worker, keeper, grant, look)
     previous = yield from _previous(worker, keeper, grant, ref, evidence)
     if found is None or found.manifest_key == ref.manifest_key:
         return previous
     if previous is not None and found.step <= previous.step:
         return previous
-    log.warning("checkpoint adopted from the store trial=%d step=%d", grant.number, found.step)
-    yield from worker.insist(lambda: adopt_checkpoint(parts.database, grant.lease, found))
+    yield from _adopt(worker, grant, found)
     return found
 
 

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from sweeper.checkpoint.outcomes import read_outcome
-from sweeper.checkpoint.ownership import claim_name, read_highwater, take_over_name
+from sweeper.checkpoint.outcomes import read_config, read_outcome, write_outcome
+from sweeper.checkpoint.ownership import claim_name, read_highwater, take_over_name, write_highwater
+from sweeper.coordinator import chores
 from sweeper.coordinator.parts import CoordinatorParts
 from sweeper.coordinator.program import coordinator_program
+from sweeper.coordinator.rollback import notice_rollback
 from sweeper.engines.local import LocalWorkers
 from sweeper.errors import UserError
 from sweeper.ids import AskerId, CoordinatorId, LedgerId
-from sweeper.ledger.commands import cancel_trials
+from sweeper.ledger.commands import cancel_trials, retry_trials
 from sweeper.ledger.leases import release_trial
 from sweeper.ledger.reads import requested_counts, trials
-from sweeper.ledger.requests import list_askers, register_asker, request_trials
+from sweeper.ledger.requests import list_askers, register_asker, request_trials, retire_asker
 from sweeper.ledger.results import commit_result
-from sweeper.ledger.sweeps import find_sweep, ledger_id
+from sweeper.ledger.sweeps import find_sweep, ledger_id, settle_sweep
 from sweeper.model.messages import Start
+from sweeper.model.outcome import Outcome
 from sweeper.model.progress import SweepProgress, Transition
 from sweeper.model.states import AttemptOutcome, SweepState, TrialState
-from sweeper.model.trial import AskerRecord
+from sweeper.model.trial import AskerRecord, NewTrial
 from sweeper.model.waits import ExitStatus, Notice
 from sweeper.settings import CoordinatorSettings, LeaseSettings
 from tests.simulation.child import SimChild
 from tests.simulation.faults import SimStatements, SimStore
 from tests.simulation.world import Process, SimBackground
-from tests.worker.bench import Bench, new_trial
+from tests.worker.bench import Bench, crashing_child, new_trial
+
+ALL = [new_trial(number) for number in range(3)]
 
 
 class Sink:
@@ -87,7 +92,15 @@ class Handle:
 class Run:
     """One command's coordinator."""
 
-    def __init__(self, bench: Bench, name: str = "c", *, asker: AskerRecord | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        name: str = "c",
+        *,
+        asker: AskerRecord | None = None,
+        wanted: Sequence[NewTrial] = ALL,
+        **settings: Any,
+    ) -> None:
         self.bench = bench
         self.process = Process(bench.world, name)
         self.sink = Sink()
@@ -115,10 +128,19 @@ class Run:
             coordinator_id=CoordinatorId(f"{ord(name[0]):032x}"),
             sweep=bench.sweep,
             asker=asker or bench.asker,
+            asked=len(wanted),
+            ask_again=lambda: self._ask(wanted),
             workers=self.workers,
             sink=self.sink,
             settings=self.settings,
         )
+
+    def _ask(self, wanted: Sequence[NewTrial]) -> None:
+        database, sweep_id, asker = self.parts.database, self.bench.sweep.sweep_id, self.parts.asker
+        notice_rollback(database, self.parts.store, sweep_id, self.parts.clock)
+        register_asker(database, sweep_id, asker)
+        request_trials(database, sweep_id, asker.asker_id, wanted)
+        settle_sweep(database, sweep_id)
 
     def start(self) -> Run:
         def program() -> Any:
@@ -246,7 +268,7 @@ def test_what_a_dead_command_asked_for_is_dropped(bench: Bench) -> None:
     mine = replace(bench.asker, asker_id=AskerId("c" * 32))
     register_asker(bench.database, bench.sweep.sweep_id, mine)
     request_trials(bench.database, bench.sweep.sweep_id, mine.asker_id, [new_trial(2), new_trial(3)])
-    run = Run(bench, asker=mine)
+    run = Run(bench, asker=mine, wanted=[new_trial(2), new_trial(3)])
     run.dead_askers.add(bench.asker.asker_id)
     run.start()
     bench.run(300)
@@ -294,6 +316,119 @@ def test_another_ledger_that_took_the_name_stops_it(bench: Bench) -> None:
     assert run.error is not None
     assert "another ledger" in str(run.error)
     assert run.workers.alive == 0
+
+
+def test_a_failure_by_crashes_leaves_its_object_although_the_run_ends_with_it(bench: Bench) -> None:
+    """ONCE: the worker only gives the trial back; the object and the config are written before the command returns."""
+    bench.make_child = crashing_child("error", 2)
+    run = Run(bench).start()
+    bench.run(600)
+    assert run.process.result.counts == {TrialState.FAILED: 3}
+    _assert_objects(bench, TrialState.FAILED)
+
+
+@pytest.mark.parametrize("fail_fast", [False, True])
+def test_all_missing_objects_are_written_at_the_end_however_many(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, *, fail_fast: bool
+) -> None:
+    """ONCE: also when the first failure stops the run."""
+    monkeypatch.setattr(chores, "REPAIR_LIMIT", 1)
+    bench.make_child = crashing_child("error", 2)
+    run = Run(bench, tend_every_s=1e6, fail_fast=fail_fast).start()
+    bench.run(600)
+    assert run.process.result.kind == ("failed_fast" if fail_fast else "done")
+    _assert_objects(bench, TrialState.FAILED, TrialState.PENDING)
+
+
+def _assert_objects(bench: Bench, *states: TrialState) -> None:
+    found = trials(bench.database, bench.sweep.sweep_id)
+    assert {trial.state for trial in found} <= set(states)
+    for trial in found:
+        if trial.state.final:
+            assert trial.outcome_stored
+            assert trial.outcome_key is not None
+            assert read_outcome(bench.store, trial.outcome_key).state is trial.state
+            assert read_config(bench.store, bench.sweep.sweep_id, trial.config_hash, trial.lineage)
+
+
+def test_one_object_that_is_there_already_keeps_none_of_the_others_from_being_written(bench: Bench) -> None:
+    """ONCE: failed and stored, retried, then cancelled before anybody took it: its attempt has left an object."""
+    grant = bench.lease()
+    outcome = Outcome(
+        sweep_id=grant.sweep_id, config_hash=grant.config_hash, number=0, lineage=0, fence=1,
+        lease_id=grant.lease.lease_id, state=TrialState.FAILED, reason="not a number", value=None, step=1,
+    )  # fmt: skip
+    key, digest = write_outcome(bench.store, outcome)
+    commit_result(
+        bench.database, grant.lease, state=TrialState.FAILED, outcome=AttemptOutcome.INVALID, result=None,
+        reason="not a number", outcome_key=key, outcome_hash=digest, outcome_stored=True,
+    )  # fmt: skip
+    retry_trials(bench.database, bench.sweep.sweep_id, [0], from_zero=False)
+    cancel_trials(bench.database, bench.sweep.sweep_id, [0])
+    _complete(bench, stored=False)
+    _complete(bench, stored=False)
+    run = Run(bench).start()
+    bench.run(100)
+    assert run.process.result.kind == "done"
+    found = trials(bench.database, bench.sweep.sweep_id)
+    assert [trial.outcome_stored for trial in found] == [True] * 3
+    assert found[0].outcome_key == key
+
+
+def test_a_command_taken_for_dead_asks_again_instead_of_calling_it_done(bench: Bench) -> None:
+    """TRUTH: it slept for longer than others wait for a sign of life; its trials are not final."""
+    run = Run(bench).start()
+    bench.run(60, until=lambda: len(bench.children) == 2)
+    retire_asker(bench.database, bench.asker.asker_id)
+    bench.run(400)
+    assert run.process.result.kind == "done"
+    assert _states(bench) == [TrialState.COMPLETED] * 3
+
+
+def test_after_an_outage_longer_than_anybody_is_waited_for_no_living_command_is_dropped(bench: Bench) -> None:
+    """BLIND: neither command was heard of; both are well."""
+    other = replace(bench.asker, asker_id=AskerId("d" * 32))
+    register_asker(bench.database, bench.sweep.sweep_id, other)
+    request_trials(bench.database, bench.sweep.sweep_id, other.asker_id, ALL)
+    bench.make_child = _endless
+    runs = [Run(bench, "c", asker_silent_s=100.0).start(), Run(bench, "d", asker=other, asker_silent_s=100.0).start()]
+    bench.run(60, until=lambda: len(bench.children) >= 3)
+    bench.weather.database_away_until_s = bench.world.now_s + 400
+    bench.run(460)
+    assert all(run.process.alive for run in runs)
+    assert len(list_askers(bench.database, bench.sweep.sweep_id)) == 2
+
+
+def test_a_ledger_put_back_under_a_running_command_trains_nothing_twice(bench: Bench) -> None:
+    """ONCE, RECONCILE: trial, attempts and requests are gone; the next high-water mark tells."""
+    run = Run(bench, "c", highwater_every_s=5.0)
+    bench.make_child = lambda process, start, fd: SimChild(
+        process, start, fd, steps=12 if start.number < 2 else 400, padding=0, crash=None
+    )
+    run.start()
+    bench.run(200, until=lambda: _states(bench)[:2] == [TrialState.COMPLETED] * 2)
+    bench.run(10)
+    values = [bench.trial(number).result for number in range(2)]
+    bench.forget()
+    retire_asker(bench.database, bench.asker.asker_id)
+    bench.run(900)
+    assert run.process.result.kind == "done"
+    assert [bench.trial(number).result for number in range(2)] == values
+    assert sorted(start.number for start in bench.starts if start.number < 2) == [0, 1], "each was trained once"
+
+
+def test_a_mark_that_the_ledger_is_behind_is_noticed_by_a_running_coordinator(bench: Bench) -> None:
+    """ONCE: the next look at the high-water mark tells, before the mark is written over."""
+    run = Run(bench, "c", highwater_every_s=5.0)
+    bench.make_child = _endless
+    run.start()
+    bench.run(60, until=lambda: read_highwater(bench.store, bench.sweep.sweep_id) is not None)
+    mark = read_highwater(bench.store, bench.sweep.sweep_id)
+    assert mark is not None
+    write_highwater(bench.store, bench.sweep.sweep_id, {**mark, "newest_lease": "f" * 32})
+    bench.run(20)
+    assert len([note for note in run.sink.notes if "behind" in note]) == 1
+    assert (read_highwater(bench.store, bench.sweep.sweep_id) or {})["newest_lease"] != "f" * 32
 
 
 def _endless(process: Process, start: Start, restore_fd: int | None) -> SimChild:

@@ -29,7 +29,7 @@ def empty_url(shared_ledger_url: str) -> str:
         for cleaning in (
             "DELETE FROM sweeper.sweeps",
             "UPDATE sweeper.pulse SET last_seen_at = 'epoch', awake_since = 'epoch'",
-            "UPDATE sweeper.ledger SET condition = 'normal', min_code = 1",
+            "UPDATE sweeper.ledger SET min_code = 1",
         ):
             database.run(sa.text(cleaning))
     return shared_ledger_url

@@ -208,7 +208,7 @@ def test_a_final_state_without_its_object_is_a_gap_until_the_object_is_named(wor
     assert (gap.state, gap.value, gap.step, gap.reason) == (TrialState.COMPLETED, 1.5, 9, "returned")
     assert (len(gap.reports), gap.reports[0].metrics, gap.params) == (1, {"a": 1.0}, {})
     for key in ("key", "another"):
-        record_outcome_object(world.db, gap.trial_id, gap.lineage, key=key, hash_="digest")
+        record_outcome_object(world.db, gap, key=key, hash_="digest")
     assert gap_of(world) is None
     assert (world.trial().outcome_key, world.trial().outcome_stored) == ("key", True)
 
@@ -236,10 +236,28 @@ def test_an_object_of_a_history_that_was_cut_is_not_named(world: World) -> None:
     gap = gap_of(world)
     assert gap is not None
     retry_trials(world.db, world.sweep_id, [0], from_zero=True)
-    record_outcome_object(world.db, gap.trial_id, gap.lineage, key="key", hash_="digest")
+    record_outcome_object(world.db, gap, key="key", hash_="digest")
     world.complete(world.lease().lease, outcome_key=None, outcome_hash=None, outcome_stored=False)
-    record_outcome_object(world.db, gap.trial_id, gap.lineage, key="key", hash_="digest")
+    record_outcome_object(world.db, gap, key="key", hash_="digest")
     assert world.trial().outcome_key is None
+
+
+def test_an_object_of_an_earlier_end_is_not_named_after_a_retry(world: World) -> None:
+    """TRUTH: a chore that took long must not hang the failure's object on the result that came after it."""
+    world.add(1)
+    for _ in range(3):
+        world.clock.advance(120)
+        world.release(world.lease().lease, AttemptOutcome.CRASHED)
+    gap = gap_of(world)
+    assert gap is not None
+    assert gap.state is TrialState.FAILED
+    retry_trials(world.db, world.sweep_id, [0], from_zero=False)
+    world.complete(world.lease().lease, outcome_key=None, outcome_hash=None, outcome_stored=False)
+    record_outcome_object(world.db, gap, key="the failure's", hash_="digest")
+    assert world.trial().outcome_key is None
+    later = gap_of(world)
+    assert later is not None
+    assert later.state is TrialState.COMPLETED
 
 
 def test_json_of_every_kind_survives_as_text(world: World) -> None:

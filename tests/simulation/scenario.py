@@ -171,8 +171,8 @@ class Scenario:
             ledger_id=self.ledger_id, clock=process.clock, background=SimBackground(process),
             jitter=self.world.random(f"jitter/{process.name}").random, holder_is_dead=self._holder_is_dead("host0"),
             asker_is_dead=self._asker_is_dead, boot_id="host0",
-            coordinator_id=CoordinatorId(self._hex(process.name)), sweep=self.sweep, asker=asker, workers=NoWorkers(),
-            sink=Silence(),
+            coordinator_id=CoordinatorId(self._hex(process.name)), sweep=self.sweep, asker=asker,
+            asked=self.shape.trials, ask_again=lambda: self._ask(parts), workers=NoWorkers(), sink=Silence(),
             settings=CoordinatorSettings(
                 workers=0, lease=LEASE, turn_s=15.0, tend_every_s=15.0, collect_after_s=300.0, collect_every_s=60.0
             ),
@@ -189,16 +189,19 @@ class Scenario:
 
     def _command(self, parts: CoordinatorParts, process: Process) -> Program[Any]:
         """What a multirun does first: ask for all its trials, again and again until the ledger has answered."""
-        wanted = [_new_trial(number, self.world.seed) for number in range(self.shape.trials)]
         while True:
             try:
-                register_asker(parts.database, self.sweep.sweep_id, parts.asker)
-                request_trials(parts.database, self.sweep.sweep_id, parts.asker.asker_id, wanted)
-                settle_sweep(parts.database, self.sweep.sweep_id)
+                self._ask(parts)
                 break
             except LedgerUnavailable:
                 yield Wait(until_s=process.clock.monotonic_s() + 2.0)
         return (yield from coordinator_program(parts))
+
+    def _ask(self, parts: CoordinatorParts) -> None:
+        wanted = [_new_trial(number, self.world.seed) for number in range(self.shape.trials)]
+        register_asker(parts.database, self.sweep.sweep_id, parts.asker)
+        request_trials(parts.database, self.sweep.sweep_id, parts.asker.asker_id, wanted)
+        settle_sweep(parts.database, self.sweep.sweep_id)
 
     def _child_starter(self, process: Process) -> Callable[[Start, int | None], SimChild]:
         fate = self.world.random(f"fate/{process.name}")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import sqlalchemy as sa
+
 from sweeper.ids import AskerId, ConfigHash, LeaseId, SweepId, WorkerId
 from sweeper.ledger.database import Database
 from sweeper.ledger.leases import lease_trial
@@ -122,6 +124,20 @@ class Bench:
         assert grant is not None
         return grant
 
+    def forget(self) -> None:
+        """Put the sweep's rows back to when nothing had run yet, as a restored copy of the database does."""
+        mine = "sweep_id = :sweep_id"
+        trials_ = f"SELECT trial_id FROM sweeper.trials WHERE {mine}"
+        for text in (
+            f"UPDATE sweeper.trials SET state = 'pending', fence = 0, lease_id = NULL, worker_id = NULL,"
+            f" lease_expires_at = NULL, attempts = 0, step = 0, head_id = NULL, head_step = NULL, result = NULL,"
+            f" outcome_key = NULL, outcome_hash = NULL, outcome_stored = false, finished_at = NULL, reason = NULL"
+            f" WHERE {mine}",
+            *(f"DELETE FROM sweeper.{table} WHERE trial_id IN ({trials_})"
+              for table in ("attempts", "checkpoints", "reports")),
+        ):  # fmt: skip
+            self.database.run(sa.text(text), {"sweep_id": self.sweep.sweep_id})
+
     def trial(self, number: int = 0) -> Trial:
         return trials(self.database, self.sweep.sweep_id, [number])[0]
 
@@ -136,5 +152,6 @@ def new_trial(number: int) -> NewTrial:
     """A config of its own per number."""
     text = f'{{"x": {number}}}'
     return NewTrial(
-        config_hash=ConfigHash(hashlib.sha256(text.encode()).hexdigest()), config_text=text, overrides=(f"x={number}",)
-    )
+        config_hash=ConfigHash(hashlib.sha256(text.encode()).hexdigest()), config_text=text,
+        overrides=(f"x={number}",), params={"x": number},
+    )  # fmt: skip

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from sweeper.checkpoint.outcomes import read_outcome, write_outcome
 from sweeper.ledger.commands import cancel_trials
+from sweeper.ledger.highwater import note_rollback
 from sweeper.ledger.leases import release_trial
+from sweeper.ledger.reads import reports_of
 from sweeper.model.messages import Start, Stop
 from sweeper.model.outcome import Outcome
 from sweeper.model.states import AttemptOutcome, TrialState
@@ -140,6 +143,93 @@ def test_an_earlier_outcome_is_adopted_and_nothing_is_trained(bench: Bench) -> N
     assert bench.starts == []
     assert (bench.trial().state, bench.trial().result) == (TrialState.COMPLETED, 123)
     assert bench.attempts()[-1].adopted_from == key
+
+
+def test_what_is_adopted_brings_its_reports_along(bench: Bench) -> None:
+    """TRUTH: the grant deletes reports from beyond the head, for training that then does not happen."""
+    reports = ((3, 3, 0.5, {"loss": 0.25}), (6, 6, {"$float": "nan"}, {}))
+    grant = bench.lease()
+    outcome = Outcome(
+        sweep_id=grant.sweep_id, config_hash=grant.config_hash, number=0, lineage=grant.lineage,
+        fence=grant.lease.fence, lease_id=grant.lease.lease_id, state=TrialState.COMPLETED, reason="returned",
+        value=123, step=9, reports=reports,
+    )  # fmt: skip
+    write_outcome(bench.store, outcome)
+    release_trial(bench.database, grant.lease, outcome=AttemptOutcome.EVICTED, reason="gone")
+    bench.worker()
+    bench.run(30)
+    first, second = reports_of(bench.database, bench.trial().trial_id)
+    assert (first.step, first.at_step, first.value, first.metrics) == (3, 3, 0.5, {"loss": 0.25})
+    assert math.isnan(second.value)
+    assert bench.trial().step == 9
+
+
+def test_the_outcome_object_tells_which_parameters_led_to_it(bench: Bench) -> None:
+    """ONCE: the store alone is enough to know what ran."""
+    bench.worker()
+    bench.run(60)
+    key = bench.trial().outcome_key
+    assert key is not None
+    assert read_outcome(bench.store, key).params == {"x": 0}
+
+
+def test_after_a_rollback_a_first_grant_adopts_what_had_finished(bench: Bench) -> None:
+    """ONCE: the ledger was put back to before the trial had ever run; its outcome object is enough to know."""
+    bench.worker("first")
+    bench.run(60)
+    value = bench.trial().result
+    bench.forget()
+    note_rollback(bench.database, bench.sweep.sweep_id, seen_fence=1)
+    bench.worker("second")
+    bench.run(60)
+    assert len(bench.starts) == 1, "trained once"
+    assert (bench.trial().state, bench.trial().result, bench.trial().fence) == (TrialState.COMPLETED, value, 2)
+
+
+def test_after_a_rollback_a_trial_goes_on_from_the_newest_manifest_of_that_time(bench: Bench) -> None:
+    """RESUME: rows of checkpoints were lost; only manifests of fences up to the highest seen count."""
+    process = bench.worker("first")
+    bench.run(60, until=lambda: len(bench.checkpoints()) >= 2)
+    bench.evict(process)
+    bench.run(60)
+    head = bench.trial().head
+    assert head is not None
+    bench.forget()
+    note_rollback(bench.database, bench.sweep.sweep_id, seen_fence=1)
+    bench.worker("second")
+    bench.run(100)
+    restore = bench.starts[-1].restore
+    assert restore is not None
+    assert restore["step"] == head.step
+    assert bench.attempts()[-1].first_step == head.step
+    assert bench.trial().result == _value(bench)
+
+
+def test_a_worker_whose_grant_the_ledger_never_heard_of_notes_the_loss(bench: Bench) -> None:
+    """ONCE: a failover lost the last seconds; whoever is granted something from now on looks in the store first."""
+    bench.make_child = lambda process, start, fd: SimChild(process, start, fd, steps=1000, padding=0, crash=None)
+    process = bench.worker("first")
+    bench.run(60, until=lambda: len(bench.checkpoints()) >= 1)
+    bench.forget()
+    bench.run(40, until=lambda: len(bench.children) == 2)
+    assert not bench.children[0].lives
+    assert [start.fence for start in bench.starts] == [1, 2], "above the one that was lost"
+    assert bench.starts[1].restore is not None
+    assert process.alive
+
+
+def test_a_grant_that_comes_during_the_drain_starts_no_child(bench: Bench) -> None:
+    """PR-06: the ledger was away, a notice came, then the reply: the trial is given back unharmed."""
+    bench.weather.database_away_until_s = bench.world.now_s + 1e9
+    process = bench.worker()
+    bench.run(1)
+    bench.evict(process)
+    bench.run(1)
+    bench.weather.database_away_until_s = 0.0
+    bench.run(30)
+    assert process.result.status == 75
+    assert bench.starts == []
+    assert bench.trial().state is TrialState.PENDING
 
 
 def test_an_outcome_of_another_lineage_is_no_evidence(bench: Bench) -> None:

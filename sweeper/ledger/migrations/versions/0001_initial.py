@@ -51,9 +51,7 @@ def _ledger() -> None:
             "ledger_id", sa.Text(), nullable=False, comment="32 random hex digits, drawn when the tables are made"
         ),
         sa.Column("min_code", sa.Integer(), nullable=False, comment="workers of older code lease nothing more"),
-        sa.Column("condition", sa.Text(), server_default="normal", nullable=False),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
-        sa.CheckConstraint("condition IN ('normal', 'rolled_back', 'rebuilt')", name=op.f("ledger_condition")),
         sa.CheckConstraint("singleton", name=op.f("ledger_singleton")),
         sa.PrimaryKeyConstraint("singleton", name=op.f("ledger_pkey")),
         schema="sweeper",
@@ -95,6 +93,13 @@ def _sweeps() -> None:
         sa.Column("backoff_max_s", sa.Double(), nullable=False),
         sa.Column("checkpoint_keep", sa.Integer(), nullable=False),
         sa.Column("default_named", sa.Boolean(), nullable=False),
+        sa.Column(
+            "seen_fence",
+            sa.BigInteger(),
+            server_default=sa.text("0"),
+            nullable=False,
+            comment="highest fence found in the store when this ledger was behind it; else 0",
+        ),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.CheckConstraint("state IN ('active', 'finished', 'cancelled')", name=op.f("sweeps_state")),
         sa.CheckConstraint("char_length(name) BETWEEN 1 AND 200", name=op.f("sweeps_name_length")),
