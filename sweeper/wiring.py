@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from sweeper.checkpoint.ownership import claim_name, owner_of, write_sweep_file
 from sweeper.checkpoint.store import ObjectStore, open_store, probe
-from sweeper.clock import SystemClock
+from sweeper.clock import Clock, SystemClock
 from sweeper.coordinator.parts import CoordinatorParts
 from sweeper.coordinator.program import CoordinatorEnd, coordinator_program
 from sweeper.coordinator.rollback import notice_rollback
@@ -285,9 +285,12 @@ def run_worker(
             raise
         log.error("worker cannot start: %s", error)  # a command watches: it starts the next one, or gives up
         return EXIT_BAD_INPUT
+    store = open_store(places.store_url)
+    if parent_fd is None:  # nobody has looked before this worker
+        _notice_rollback_if_the_store_answers(database, store, facts.sweep_id, clock)
     parts = WorkerParts(
         database=database,
-        store=open_store(places.store_url),
+        store=store,
         clock=clock,
         background=ThreadBackground(driver.wake),
         start_child=ChildStarter(spawner, fallback=fallback, clock=clock, lock_fd=lock.fileno()).start,
@@ -304,6 +307,15 @@ def run_worker(
         lock.close()
     database.close()
     return end.status
+
+
+def _notice_rollback_if_the_store_answers(
+    database: Database, store: ObjectStore, sweep_id: SweepId, clock: Clock
+) -> None:
+    try:
+        notice_rollback(database, store, sweep_id, clock)
+    except (TransientError, StoreDenied) as error:  # the worker bears that; coordinators look again and again
+        log.warning("cannot tell whether the ledger is behind the store: %s", error)
 
 
 def _facts(database: Database, name: str) -> SweepFacts:
