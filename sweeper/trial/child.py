@@ -110,9 +110,11 @@ def run_child(
         restore_fd=restore_fd,
         clock=clock or SystemClock(),
     )
+    pid = os.getpid()
     message = _attempt(task, start, session, channel, control)
     _flush()
-    _send_last(channel, message)
+    if os.getpid() == pid:  # a fork that user code made may come back here too: it is not the trial
+        _send_last(channel, message)
     return _status(message)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sweeper.errors import UserError
 from sweeper.trial.refill import refill
 from sweeper.trial.tensors import is_tensor
+
+MAX_STEP: Final = 2**53
 
 
 @dataclass(slots=True)
@@ -54,10 +56,11 @@ class Progress:
         """Note reasons for not being bit-exact, each once."""
         self.inexact += [reason for reason in reasons if reason not in self.inexact]
 
-    def add_to_mean(self, name: str, value: Any, weight: float) -> None:
+    def add_to_mean(self, name: str, value: Any, weight: Any) -> None:
         """Add a value to the mean of that name."""
+        number, weight = _number(value, f"run.mean({name!r})"), _number(weight, f"run.mean({name!r}, weight=...)")
         mean = self.means.setdefault(name, Mean())
-        mean.total += _number(value, f"run.mean({name!r})") * weight
+        mean.total += number * weight
         mean.weight += weight
 
     def report_step(self, *, in_batch: bool, in_epoch: bool) -> int:
@@ -94,6 +97,21 @@ def report_numbers(value: Any, metrics: Mapping[str, Any]) -> tuple[float, dict[
     return _number(value, "run.report"), {
         name: _number(metric, f"run.report {name}") for name, metric in metrics.items()
     }
+
+
+def report_step(step: Any) -> int:
+    """Give a report's step as an integer that a database holds.
+
+    Raises:
+        UserError: not a whole number from 0 on.
+    """
+    number = _number(step, "run.report step")
+    if not 0 <= number < MAX_STEP or number != int(number):
+        raise UserError(
+            f"run.report was given the step {step!r:.80}, which is not a whole number from 0 to 2^53",
+            remedy="leave the step out, or count epochs or batches",
+        )
+    return int(number)
 
 
 def _number(value: Any, where: str) -> float:

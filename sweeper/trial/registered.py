@@ -132,6 +132,11 @@ class Registered:
 
 
 def _kind(name: str, value: object) -> str:
+    if isinstance(value, type):
+        raise UserError(
+            f"sweeper.resume({name}=...) was given the class {value.__qualname__}",
+            remedy="give it an object, made of it",
+        )
     recognised: tuple[tuple[str, Callable[[object], bool]], ...] = (
         ("module", is_module), ("optimizer", is_optimizer), ("scheduler", is_scheduler),
     )  # fmt: skip

@@ -11,14 +11,14 @@ from typing import Any
 from sweeper.errors import UserError
 from sweeper.trial.loader import LoaderSource, is_loader, refuse_unsupported
 from sweeper.trial.loops import Epochs, Loop
-from sweeper.trial.progress import report_numbers
+from sweeper.trial.progress import report_numbers, report_step
 from sweeper.trial.registered import Registered
 from sweeper.trial.session import current_session
 from sweeper.trial.sources import IterableSource, PlainSource, Source, StepSource
 from sweeper.trial.training import Training
 
 
-def resume(**registered: object) -> Run:
+def resume(*unnamed: object, **registered: object) -> Run:
     """Begin, or continue from this trial's newest checkpoint (RESUME).
 
     Args:
@@ -33,6 +33,11 @@ def resume(**registered: object) -> Run:
 
     Outside a sweep nothing is stored, seeded or resumed, and the helpers only loop.
     """
+    if unnamed:
+        raise UserError(
+            f"sweeper.resume(...) was given a {type(unnamed[0]).__qualname__} without a name",
+            remedy="name what you register: sweeper.resume(model=model, optimizer=optimizer)",
+        )
     session = current_session()
     if session is None:
         return Run(Training(None, Registered(registered)))
@@ -110,9 +115,11 @@ class Run:
         number, extra = report_numbers(value, metrics)
         if step is None:
             step = training.progress.report_step(in_batch=training.in_batch, in_epoch=training.in_epoch)
+        else:
+            step = report_step(step)
         training.progress.finite = math.isfinite(number)
         if training.session is not None:
-            training.session.report(step=int(step), at_step=training.progress.step, value=number, metrics=extra)
+            training.session.report(step=step, at_step=training.progress.step, value=number, metrics=extra)
             if not training.in_loop_of_ours:
                 training.session.poll()  # no safe point is coming by itself
 

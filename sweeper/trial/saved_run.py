@@ -34,6 +34,14 @@ class SavedRun:
         self.loaders: Any = decoder.value("loaders")
         self.provenance: Any = decoder.value("provenance")
 
+    @property
+    def where(self) -> str:
+        """The place, for messages."""
+        if self.kind is None:
+            return f"the loop of run.epochs(...) before epoch {self.epoch}"
+        within = "outside any epoch" if self.implicit else f"in epoch {self.epoch}"
+        return f"a run.{self.kind}(...) {within}"
+
     def random(self, where: str) -> Snapshot:
         """Random state at the `epoch`'s start, the `loop`'s start, or `here` at the save point."""
         return Snapshot.from_value(self._restored.decoder().value("random", where))

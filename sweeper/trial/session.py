@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Final, Protocol
 
 from sweeper.clock import Clock
-from sweeper.errors import UnsavableValue
+from sweeper.errors import StateMismatch, UnsavableValue, UserError
 from sweeper.model.control import ControlPage
 from sweeper.model.messages import (
     FrameDecoder,
@@ -100,6 +100,7 @@ class Session:
         self._staging = StagingFile(staging_fd)
         self._clock = clock
         self._decoder = decoder or FrameDecoder()
+        self._pid = os.getpid()
         self._safe_points = 0
         self._stop: Stop | None = None
         self._stop_deadline_s: float | None = None
@@ -143,6 +144,7 @@ class Session:
         Raises:
             StopTraining: the worker asked for it.
         """
+        self._refuse_forks()
         self.step = step
         self.epoch = epoch
         self._safe_points += 1
@@ -157,6 +159,7 @@ class Session:
 
     def poll(self) -> None:
         """Act on a stop here and now, without a save."""
+        self._refuse_forks()
         self.raise_if_stopped()
         if self._control.inbox:
             self._read_inbox()
@@ -170,7 +173,15 @@ class Session:
     # -- what the child's main asks -----------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """The user's function has ended: stage the final state if it is being traced. Call before the last message."""
+        """The user's function has ended: stage the final state if it is being traced. Call before the last message.
+
+        Raises:
+            StateMismatch: it never came to the place of the checkpoint that it was to continue from.
+        """
+        if self.restored is not None and not self.begun:
+            raise StateMismatch(
+                "there is a checkpoint of this trial, but the function did not call sweeper.resume(...)"
+            )
         if self.on_finish is not None:
             finish, self.on_finish = self.on_finish, None
             finish()
@@ -181,6 +192,7 @@ class Session:
         Raises:
             Cancelled: the worker is gone; nothing that this process does can count any more.
         """
+        self._refuse_forks()
         try:
             self._channel.sendall(encode(message))
         except (BrokenPipeError, ConnectionResetError):
@@ -257,6 +269,14 @@ class Session:
         self._sealed_at = None
         wait_s = min(self.start.every_s, BACKOFF_FIRST_S * 2.0 ** min(self._failures, 10))
         self._due_s = self._clock.monotonic_s() + wait_s
+
+    def _refuse_forks(self) -> None:
+        """Only one process may speak to the worker: another one's words would run into its own."""
+        if os.getpid() != self._pid:
+            raise UserError(
+                "the run of a trial is used in a process that was forked from the trial's",
+                remedy="give numbers back to the trial's own process, and report them there",
+            )
 
     def _raise_stop(self, stop: Stop) -> None:
         self._latch(stop_for(stop.kind, stop.reason))

@@ -70,6 +70,8 @@ class TensorPlan:
 def _place_storage(views: list[tuple[Any, dict[str, Json]]], plan: BufferPlan) -> None:
     extents = [_extent(tensor) for tensor, _ in views]
     first = views[0][0]
+    # Storages of one address can differ in length: those of arrays that begin together.
+    storage = max((tensor.untyped_storage() for tensor, _ in views), key=lambda storage: storage.nbytes())
     begin, end = min(start for start, _ in extents), max(stop for _, stop in extents)
     alike = all(extent == extents[0] and _geometry(tensor) == _geometry(first) for extent, (tensor, _) in
                 zip(extents, views, strict=True))  # fmt: skip
@@ -80,7 +82,7 @@ def _place_storage(views: list[tuple[Any, dict[str, Json]]], plan: BufferPlan) -
     def copy(buffer: mmap.mmap, offset: int) -> None:
         torch = torch_if_loaded()
         source = torch.empty(0, dtype=torch.uint8, device=first.device)
-        source.set_(first.untyped_storage(), begin, (size_bytes,), (1,))
+        source.set_(storage, begin, (size_bytes,), (1,))
         torch.frombuffer(buffer, dtype=torch.uint8, count=size_bytes, offset=offset).copy_(source)
 
     if alike and first.numel() * first.element_size() == size_bytes:
@@ -107,6 +109,8 @@ def _extent(tensor: Any) -> tuple[int, int]:
 
 def _refuse_unusual(tensor: Any, path: str) -> None:
     torch = torch_if_loaded()
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        raise UnsavableValue(f"{path}: this lazy layer has no shape yet; run the model once before sweeper.resume(...)")
     plain = type(tensor) in (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
     if not plain:
         raise UnsavableValue(f"{path}: a {type(tensor).__module__}.{type(tensor).__qualname__} has no exact form")

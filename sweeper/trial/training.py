@@ -76,8 +76,7 @@ class Training:
         self.registered.gradients.watch_steps()
         encode(self.registered.save(), name="registered")  # what could never be saved is refused before training
         session.begin()
-        if session.start.trace:
-            session.on_finish = self.stage_final
+        session.on_finish = self._finish
         if session.restored is None:
             return
         saved = self._saved = SavedRun(session.restored)
@@ -138,7 +137,7 @@ class Training:
         saved = self._saved
         if saved is not None and saved.phase == self._phase:
             if saved.implicit:
-                raise StateMismatch("the checkpoint was taken in a loop outside run.epochs(...)")
+                raise StateMismatch(f"the checkpoint was taken in {saved.where}; this is run.epochs(...)")
             if saved.epoch >= count:
                 raise StateMismatch(f"the checkpoint was taken in epoch {saved.epoch}; run.epochs({count}) ends before")
         return min(first, count)
@@ -190,10 +189,7 @@ class Training:
 
     def _expect_no_place(self) -> None:
         if self._saved is not None:
-            raise StateMismatch(
-                f"the checkpoint was taken inside a run.{self._saved.kind}(...) loop of epoch {self._saved.epoch}, "
-                "but this epoch had no such loop"
-            )
+            raise StateMismatch(f"the checkpoint was taken in {self._saved.where}, but this epoch had no such loop")
 
     # -- batches and steps --------------------------------------------------------------------------------------------
 
@@ -286,9 +282,8 @@ class Training:
     def _continue_loop(self, loop: Loop, saved: SavedRun) -> int:
         source = loop.source
         if saved.kind != source.kind or saved.handed_out is None or saved.implicit != self._implicit:
-            raise StateMismatch(
-                f"the checkpoint was taken in a run.{saved.kind}(...) loop; this is run.{source.kind}(...)"
-            )
+            here = "outside any epoch" if self._implicit else f"in epoch {self.progress.epoch}"
+            raise StateMismatch(f"the checkpoint was taken in {saved.where}; this is a run.{source.kind}(...) {here}")
         generators = self._generators(loop)
         self._loop_random = saved.random("loop")
         self._put_back(self._loop_random, generators)
@@ -388,9 +383,15 @@ class Training:
             exact=not doubts, inexact_reasons=tuple(doubts), provenance=provenance(), finite=self.progress.finite,
         )  # fmt: skip
 
-    def stage_final(self) -> None:
-        """For `sweeper check`: the end state, as one more save that nobody resumes from."""
+    def _finish(self) -> None:
+        """The function has returned. For `sweeper check`, stage the end state: a save that nobody resumes from."""
         assert self.session is not None, "only in a sweep"
+        if self._saved is not None:
+            raise StateMismatch(
+                f"the function returned without coming back to {self._saved.where}, where its checkpoint was taken"
+            )
+        if not self.session.start.trace:
+            return
         self.session.wait_saved(60.0)
         here = rng.take(self.registered.generators)
         value = {"registered": self.registered.save(), "random": here.to_value(), "progress": self.progress.to_value()}

@@ -18,6 +18,10 @@ from sweeper.model.trial import Json
 MAX_RESULT_BYTES: Final = 1 << 20
 MAX_TRACEBACK_CHARACTERS: Final = 64_000
 _MAX_SUMMARY_CHARACTERS: Final = 500
+_FITTING: Final = (
+    "undo what was changed since and `sweeper retry SWEEP TRIAL`, "
+    "or give the checkpoint up and train from the first step: `sweeper retry SWEEP TRIAL --from-zero`"
+)
 
 
 def message_for_value(value: object, *, search: bool, step: int) -> Finished | Invalid:
@@ -42,6 +46,8 @@ def message_for_error(error: BaseException, *, step: int) -> Failed:
     if len(text) > MAX_TRACEBACK_CHARACTERS:
         half = MAX_TRACEBACK_CHARACTERS // 2
         text = f"{text[:half]}\n  […]\n{text[-half:]}"
+    if isinstance(error, StateMismatch):
+        text = f"{text.rstrip()}\n  {_FITTING}\n"
     lines = "".join(shown.format_exception_only()).strip().splitlines() or [type(error).__qualname__]
     summary = lines[-1] if isinstance(error, SyntaxError) else lines[0]
     return Failed(

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import sweeper
 from sweeper.clock import SystemClock
 from sweeper.ids import WorkerId, system_random_hex
 from sweeper.model.messages import Start
@@ -82,6 +83,23 @@ def fail(start: Start) -> object:
         inner()
     except ValueError as error:
         raise RuntimeError("training failed") from error
+
+
+def fork_and_come_back(start: Start) -> object:
+    """A fork that user code forgets to end runs on as if it were the trial; it also uses the run that it was given."""
+    run = sweeper.resume()
+    read_end, write_end = os.pipe()
+    if os.fork() == 0:
+        try:
+            run.report(1.0)
+        except sweeper.errors.UserError as error:
+            os.write(write_end, str(error).encode())
+        os.close(write_end)
+        return "the fork's value"
+    os.close(write_end)
+    told = os.read(read_end, 1000).decode()
+    os.wait()
+    return ["the trial's value", told]
 
 
 def leave(start: Start) -> object:

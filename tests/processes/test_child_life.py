@@ -112,6 +112,15 @@ def test_a_crash_leaves_no_last_message_and_its_signal(lab: Lab) -> None:
     assert "in crash" in text
 
 
+def test_a_fork_made_by_user_code_cannot_speak_for_the_trial(lab: Lab) -> None:
+    ended = lab.run("fork_and_come_back")
+    given = value(ended.last)
+    assert isinstance(given, list)
+    assert given[0] == "the trial's value"
+    assert "forked from the trial's" in str(given[1])
+    assert [type(message) for message in ended.messages] == [Started, Finished]
+
+
 def test_an_eviction_exits_75(lab: Lab) -> None:
     ended = lab.run("be_evicted")
     assert ended.last == Stopped(kind="evicted", step=0)

@@ -14,7 +14,7 @@ from torch import nn
 
 import sweeper
 from sweeper.errors import StateMismatch, UnsavableValue, UserError
-from tests.trial.lone_worker import START, LoneWorker, Save, assert_resumes_exactly, refused
+from tests.trial.lone_worker import START, Killed, LoneWorker, Save, assert_resumes_exactly, refused
 
 EAGER = replace(START, every_s=0.0)
 
@@ -36,7 +36,11 @@ def saved(**objects: Any) -> Save:
 
 
 def load(save: Save, **objects: Any) -> LoneWorker:
-    return LoneWorker(restore=save).run(lambda: sweeper.resume(**objects))
+    def resume_and_die() -> None:
+        sweeper.resume(**objects)
+        raise Killed
+
+    return LoneWorker(restore=save).run(resume_and_die)
 
 
 def same_parameters(left: nn.Module, right: nn.Module) -> bool:
@@ -157,6 +161,9 @@ def test_what_cannot_be_registered_or_saved_is_refused_at_resume() -> None:
             return lambda: None
 
     refused(lambda: sweeper.resume(x=3), UserError, "has no state_dict and load_state_dict")
+    refused(lambda: sweeper.resume(model=nn.Linear), UserError, "was given the class Linear")
+    refused(lambda: sweeper.resume(nn.Linear(1, 1)), UserError, "was given a Linear without a name")
+    refused(lambda: sweeper.resume(model=nn.LazyLinear(1)), UnsavableValue, "weight: this lazy layer has no shape yet")
     refused(lambda: sweeper.resume(model=Odd()), UnsavableValue, "registered.*_extra_state: a builtins.function")
 
 
@@ -287,6 +294,11 @@ def test_saved_bytes_equal_a_synchronous_save_even_if_state_changes_right_after(
     worker = LoneWorker(on_save=scribble).run(train)
     first = net()
     seen: dict[str, Any] = {}
-    LoneWorker(restore=worker.saves[0]).run(lambda: seen.update(sweeper.resume(model=first).state))
+
+    def look() -> None:
+        seen.update(sweeper.resume(model=first).state)
+        raise Killed
+
+    LoneWorker(restore=worker.saves[0]).run(look)
     assert {parameter.unique().item() for parameter in first.parameters()} == {1.0}
     assert seen == {"list": [1]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -216,7 +217,12 @@ def test_a_save_that_is_asked_for_comes_at_the_next_save_point_not_inside_the_bo
     worker = LoneWorker().run(train)
     (save,) = worker.saves
     seen: dict[str, Any] = {}
-    LoneWorker(restore=save).run(lambda: seen.update(sweeper.resume().state))
+
+    def look() -> None:
+        seen.update(sweeper.resume().state)
+        raise Killed
+
+    LoneWorker(restore=save).run(look)
     assert seen == {"after": True}
 
 
@@ -363,6 +369,51 @@ def test_reports_default_to_epochs_outside_batches_and_to_steps_inside() -> None
     refused(lambda: sweeper.resume().report("0.5"), UserError, "is not a number")
 
 
+@pytest.mark.parametrize("step", ["abc", 1.5, -1, 2**70, math.nan, None])
+def test_a_report_wants_whole_numbers_for_its_step_and_a_number_for_its_value(step: Any) -> None:
+    def train() -> None:
+        run = sweeper.resume()
+        for _ in run.steps(1):
+            run.report(1.0, step=step) if step is not None else run.report(10**400)
+
+    refused(train, UserError, "run.report")
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    import numpy as np
+    import torch
+
+    def train() -> float:
+        run = sweeper.resume()
+        for _ in run.steps(1):
+            run.report(torch.tensor(1.5, requires_grad=True), step=np.int64(3), nan=np.float32("nan"), yes=True)
+            run.mean("a", np.float16(2), weight=torch.tensor(3))
+        return run.mean("a")
+
+    worker = LoneWorker().run(train)
+    assert type(worker.value) is float
+    assert [(report.step, report.value, repr(report.metrics)) for report in worker.reports] == [
+        (3, 1.5, "{'nan': nan, 'yes': 1.0}")
+    ]
+
+
+def test_a_function_that_never_comes_back_to_its_place_has_no_result() -> None:
+    """Edited between two attempts: what it would return is the value of another run."""
+
+    def train(*, loops: bool = True, resume: bool = True) -> int:
+        run = sweeper.resume() if resume else None
+        for _ in run.epochs(2) if run is not None and loops else ():
+            for _ in run.steps(3) if run is not None else ():
+                pass
+        return 1
+
+    save = LoneWorker(start=EAGER).run(train).saves[0]
+    with pytest.raises(StateMismatch, match=r"without coming back to a run.steps\(...\) in epoch 0"):
+        LoneWorker(restore=save).run(lambda: train(loops=False))
+    with pytest.raises(StateMismatch, match=r"did not call sweeper.resume"):
+        LoneWorker(restore=save).run(lambda: train(resume=False))
+
+
 def test_best_value_and_patience_survive_an_eviction() -> None:
     """CK-07: scores 0.5, 0.1, 0.4, eviction, 0.3, 0.2 with patience 3."""
     scores = [0.5, 0.1, 0.4, 0.3, 0.2, 0.15, 0.12]
@@ -466,6 +517,7 @@ def test_the_run_says_what_attempt_it_is() -> None:
     def train() -> None:
         run = sweeper.resume()
         facts.append((run.attempt, run.resumed, run.step))
+        raise Killed
 
     LoneWorker(start=replace(START, attempt=2), restore=saving.saves[1]).run(train)
     assert facts == [(2, True, 2)]

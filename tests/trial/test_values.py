@@ -135,6 +135,15 @@ def test_ties_and_overlaps_hold_and_their_bytes_are_kept_once() -> None:
     assert one is two
 
 
+def test_tensors_of_arrays_that_begin_together_are_saved_by_the_longer_one() -> None:
+    """Their storages have one address and two lengths."""
+    array = np.arange(6.0)
+    first, whole = there_and_back([torch.from_numpy(array[:2]), torch.from_numpy(array)])
+    assert (first.tolist(), whole.tolist()) == ([0, 1], [0, 1, 2, 3, 4, 5])
+    first[0] = 7
+    assert whole[0] == 7
+
+
 def test_what_is_read_back_is_private_and_writable() -> None:
     tensor = torch.zeros(3)
     encoded = encode({"t": tensor})

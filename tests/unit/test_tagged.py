@@ -57,6 +57,12 @@ def test_numbers_text_and_booleans_stay_apart(value: Any) -> None:
     assert same(from_tagged(json.loads(json.dumps(to_tagged(value), allow_nan=False))), value)
 
 
+def test_integers_with_more_digits_than_python_converts_survive() -> None:
+    """`sys.set_int_max_str_digits`: 4300 by default, 640 at least."""
+    for value in (10**5000, -(10**5000), 10**600, 10**604):
+        assert from_tagged(json.loads(json.dumps(to_tagged(value)))) == value
+
+
 def test_text_that_looks_like_a_tag_stays_a_mapping() -> None:
     value = {"$int": "5"}
     assert from_tagged(to_tagged(value)) == value
