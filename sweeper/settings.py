@@ -6,6 +6,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
+
+DEFAULT_SIGNALS: Final = ("SIGTERM", "SIGINT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +82,7 @@ class WorkerSettings:
     """Time a child that cannot save is given to finish after a notice: waiting longer saves nothing."""
     exit_grace_s: float = 10.0
     """Time a child has to leave after its last message."""
-    signals: tuple[str, ...] = ("SIGTERM", "SIGINT")
+    signals: tuple[str, ...] = DEFAULT_SIGNALS
     """Names of the signals that announce an eviction; some schedulers send SIGUSR1, SIGUSR2 or SIGHUP."""
     fail_fast: bool = False
     """Whether the worker leaves after a trial that failed, instead of taking one more before it is told."""
@@ -115,3 +118,5 @@ class CoordinatorSettings:
     """A command that was not heard of for this long is dead, and what it asked for is no longer wanted."""
     drain_grace_s: float = 45.0
     """Longest wait for local workers to leave after they were told to."""
+    signals: tuple[str, ...] = DEFAULT_SIGNALS
+    """Names of the signals that announce an eviction; the same as the workers'."""

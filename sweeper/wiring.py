@@ -29,6 +29,7 @@ from sweeper.ledger.sweeps import find_sweep, ledger_id, open_sweep, settle_swee
 from sweeper.model.progress import ProgressSink
 from sweeper.model.states import SweepState
 from sweeper.model.trial import AskerRecord, Grant, Holder, Json, NewTrial, Sweep, SweepSpec, Trial, WorkerRecord
+from sweeper.notices.launcher import LauncherGone
 from sweeper.notices.signals import ParentGone, SignalNotices
 from sweeper.settings import CoordinatorSettings, Places, WorkerSettings
 from sweeper.trial.child_starter import ChildStarter
@@ -192,8 +193,9 @@ def coordinate(
         UserError: the sweep's name was taken over by another ledger.
     """
     clock = SystemClock()
-    signals = SignalNotices()
-    driver = SelectorDriver(clock, [signals])
+    launcher = LauncherGone.watch()
+    signals = SignalNotices(signal.Signals[name] for name in settings.signals)
+    driver = SelectorDriver(clock, [signals, *([launcher] if launcher else [])])
     background = ThreadBackground(driver.wake)
     workers = LocalWorkers(start_workers, places=settings.workers)
     here = boot_id()
@@ -223,6 +225,8 @@ def coordinate(
     finally:
         workers.close()
         signals.close()
+        if launcher is not None:
+            launcher.close()
         driver.close()
 
 
@@ -270,9 +274,10 @@ def run_worker(
         UserError: ledger, store or sweep cannot be used.
     """
     clock = SystemClock()
+    parent = LauncherGone.watch() if parent_fd is None else ParentGone(parent_fd)
     notices: list[NoticeSource] = [SignalNotices(signal.Signals[name] for name in settings.signals)]
-    if parent_fd is not None:
-        notices.append(ParentGone(parent_fd))
+    if parent is not None:
+        notices.append(parent)
     driver = SelectorDriver(clock, notices)
     worker_id = WorkerId(system_random_hex())
     lock = LifeLock.acquire(places.home, worker_id)

@@ -61,6 +61,7 @@ class SweeperLauncherConf:
     heartbeat_s: float = 15.0
     blind_s: float = 1800.0
     grace_s: float = 30.0
+    signals: list[str] = field(default_factory=lambda: ["TERM", "INT"])
     hang_s: Optional[float] = None  # noqa: UP045
     retry: RetryConf = field(default_factory=RetryConf)
     checkpoint: CheckpointConf = field(default_factory=CheckpointConf)

@@ -47,7 +47,7 @@ class Workers(Protocol):
         ...
 
     def drain(self) -> None:
-        """Tell them to leave."""
+        """Tell them to leave; told again, they hurry."""
         ...
 
     def kill(self) -> None:

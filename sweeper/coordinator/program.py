@@ -240,7 +240,9 @@ class Coordinator:
         futures = self._chores.futures if for_chores else ()
         woken = yield Wait(until_s=until_s, children=parts.workers.waitables, futures=futures)
         for notice in woken.notices:
-            if self._notice is None:
+            if self._notice is not None:
+                parts.workers.drain()
+            else:
                 self._notice = f"{notice.source}: {notice.reason}"
                 parts.sink.note("Leaving: trials save and give their leases back. The same command goes on later.")
         parts.workers.reap(woken.now_s)

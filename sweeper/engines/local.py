@@ -177,9 +177,9 @@ class LocalWorkers:
             place.deaths = 0
 
     def drain(self) -> None:
-        """Tell all of them to leave."""
+        """Tell all of them to leave; those that were told before hurry."""
         for place in self._places:
-            if place.handle is not None and not place.draining:
+            if place.handle is not None:
                 self._drain(place)
 
     def kill(self) -> None:

@@ -28,6 +28,7 @@ from sweeper.trial.host import threads_for_trial, visible_gpus
 
 ENGINES: Final = ("local",)
 MAX_NAME_CHARACTERS: Final = 200
+SIGNALS: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _SECRET_PARAMETERS: Final = frozenset({"password", "passwd", "pwd", "secret", "key", "token", "sig", "signature"})
 
 
@@ -80,6 +81,7 @@ def read_settings(config: DictConfig, environ: Mapping[str, str] | None = None) 
     workers = int(check.at_least("workers", 1)) if values["workers"] is not None else max(1, len(gpus))
     threads = int(check.at_least("threads", 1)) if values["threads"] is not None else threads_for_trial(workers)
     checkpoint = _checkpoint(node.checkpoint)
+    signals = tuple(_signal(str(name)) for name in node.signals)
     return LauncherSettings(
         name=name,
         workers=workers,
@@ -102,9 +104,12 @@ def read_settings(config: DictConfig, environ: Mapping[str, str] | None = None) 
             threads=threads,
             fail_fast=bool(values["fail_fast"]),
             grace_s=check.at_least("grace_s", 0.0),
+            signals=signals,
             hang_s=None if values["hang_s"] is None else check.at_least("hang_s", 1.0),
         ),
-        coordinator=CoordinatorSettings(workers=workers, fail_fast=bool(values["fail_fast"]), lease=lease),
+        coordinator=CoordinatorSettings(
+            workers=workers, fail_fast=bool(values["fail_fast"]), lease=lease, signals=signals
+        ),
     )
 
 
@@ -191,6 +196,16 @@ def _checkpoint(node: DictConfig) -> CheckpointSettings:
     if not every_s > 0:
         raise UserError(f"hydra.launcher.checkpoint.every_s={every_s:g} must be above 0 (seconds)")
     return CheckpointSettings(every_s=every_s, keep=_count(node, "checkpoint.keep"))
+
+
+def _signal(name: str) -> str:
+    full = f"SIG{name.upper().removeprefix('SIG')}"
+    if full not in SIGNALS:
+        raise UserError(
+            f"hydra.launcher.signals={name} is not a signal that can announce an eviction",
+            remedy=f"choose from: {', '.join(known.removeprefix('SIG') for known in SIGNALS)}",
+        )
+    return full
 
 
 def _count(node: DictConfig, setting: str) -> int:

@@ -1,4 +1,4 @@
-"""Notices from the process itself: signals, and a parent that is gone.
+"""Notices from the process itself: signals, and a parent that asks or is gone.
 
 A handler sets a flag and writes one byte to a pipe, nothing else: it may interrupt any instruction, also one that holds
 a lock. Handlers that were there before are called after it. SIGCONT cancels nothing (Slurm sends it with SIGTERM).
@@ -78,7 +78,8 @@ class SignalNotices:
 class ParentGone:
     """Notices from the process that started this one, through a pipe whose other end only it holds.
 
-    A byte on it means "leave"; its end means that the parent is gone, which the kernel tells whatever it died of.
+    A byte on it means "leave"; its end means that the parent is gone, which the kernel tells whatever it died of. The
+    two have different sources: that a parent goes after it has asked is no second, more urgent request.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -102,5 +103,6 @@ class ParentGone:
         except BlockingIOError:
             return []
         self._gone = not data
-        reason = "the process that started this worker is gone" if self._gone else "asked to leave"
-        return [Notice(source="parent", reason=reason)]
+        if self._gone:
+            return [Notice(source="parent", reason="the process that started this worker is gone")]
+        return [Notice(source="command", reason="asked to leave")] * len(data)

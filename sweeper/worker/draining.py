@@ -9,13 +9,18 @@ SHORTENED = 3.0
 
 
 class Drain:
-    """Collects notices. The first begins the drain; later ones can only bring the deadline forward (PR-06)."""
+    """Collects notices. The first begins the drain; later ones can only bring the deadline forward (PR-06).
+
+    One eviction is often told by several sources at once (a signal to every process reaches this one and the command
+    that then asks it to leave): only a source that repeats itself is in a hurry.
+    """
 
     def __init__(self, *, grace_s: float) -> None:
         self._grace_s = grace_s
         self._first: Notice | None = None
         self._began_s = 0.0
         self._deadline_s = float("inf")
+        self._heard: set[str] = set()
 
     @property
     def active(self) -> bool:
@@ -46,5 +51,6 @@ class Drain:
                 self._deadline_s = now_s + self._grace_s if notice.deadline_s is None else notice.deadline_s
             elif notice.deadline_s is not None:
                 self._deadline_s = min(self._deadline_s, notice.deadline_s)
-            else:
+            elif notice.source in self._heard:
                 self._deadline_s = min(self._deadline_s, now_s + max(0.0, self._deadline_s - now_s) / SHORTENED)
+            self._heard.add(notice.source)

@@ -80,7 +80,7 @@ class Handle:
         )
 
     def drain(self) -> None:
-        self.process.notify(Notice(source="parent", reason="asked to leave"))
+        self.process.notify(Notice(source="command", reason="asked to leave"))
 
     def kill(self) -> None:
         self.process.die("killed")
@@ -228,6 +228,21 @@ def test_a_notice_drains_the_workers_and_keeps_what_was_asked_for(bench: Bench) 
     assert _states(bench) == [TrialState.PENDING] * 3
     assert sum(end.counts.values()) == 3
     assert all(handle.process.result.status == 75 for handle in run.handles)
+
+
+def test_a_second_notice_makes_the_workers_hurry(bench: Bench) -> None:
+    """PR-06: it shortens their deadline and changes nothing else."""
+    bench.make_child = lambda process, start, fd: SimChild(process, start, fd, steps=1000, padding=0, crash="hang")
+    run = Run(bench).start()
+    bench.run(200, until=lambda: len(bench.children) == 2 and all(child._hangs for child in bench.children))
+    began_s = bench.world.now_s
+    for _ in range(2):
+        run.process.notify(Notice(source="signal", reason="SIGINT"))
+        bench.run(2)
+    bench.run(100, until=lambda: not run.process.alive)
+    assert bench.world.now_s - began_s < 15
+    assert run.process.result.kind == "evicted"
+    assert {a.outcome for n in range(2) for a in bench.attempts(n)} == {AttemptOutcome.EVICTED}
 
 
 def test_fail_fast_stops_the_run_and_leaves_the_rest_pending(bench: Bench) -> None:

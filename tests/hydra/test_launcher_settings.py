@@ -45,6 +45,7 @@ def test_every_setting_arrives(application: Application) -> None:
         "hydra.launcher.identity.unstable_resolvers=[host]",
         "hydra.launcher.identity.allow_missing=true",
         "hydra.launcher.hang_s=60",
+        "hydra.launcher.signals=[TERM,sigusr1]",
         "hydra.launcher.threads=2",
     )
     assert (read.name, read.workers, read.seed) == ("mine", 3, 7)
@@ -57,6 +58,7 @@ def test_every_setting_arrives(application: Application) -> None:
     assert read.identity.ignore == ("a.b", "c")
     assert (read.identity.version, read.identity.unstable_resolvers) == ("v2", ("host",))
     assert read.identity.allow_missing
+    assert read.worker.signals == read.coordinator.signals == ("SIGTERM", "SIGUSR1")
 
 
 def test_explicit_beats_environment_and_one_worker_per_gpu(application: Application) -> None:
@@ -91,6 +93,7 @@ def test_a_relative_store_is_made_absolute(
         ("hydra.launcher.checkpoint.every_s=nan", "every_s"),
         ("hydra.launcher.lease_s=20", "heartbeat_s"),
         ("hydra.launcher.name=''", "name"),
+        ("hydra.launcher.signals=[KILL]", "signals"),
         ("hydra.launcher.database=postgresql://me:hunter2@host/db", "SWEEPER_DATABASE_URL"),
         ("hydra.launcher.database='postgresql://host/db?password=hunter2'", "SWEEPER_DATABASE_URL"),
         ("hydra.launcher.store='s3://key:hunter2@bucket/x'", "SWEEPER_STORE_URL"),

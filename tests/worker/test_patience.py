@@ -39,3 +39,13 @@ def test_the_first_notice_begins_the_drain_and_later_ones_only_shorten_it() -> N
     assert drain.deadline_s == 112.0
     drain.take((Notice(source="cloud", reason="spot", deadline_s=108.0),), 104.0)
     assert drain.deadline_s == 108.0
+
+
+def test_one_eviction_told_by_two_sources_keeps_its_whole_grace() -> None:
+    """PR-05: a signal to every process reaches the worker, and the command that then asks it to leave and goes."""
+    drain = Drain(grace_s=30.0)
+    drain.take((Notice(source="signal", reason="SIGTERM"), Notice(source="command", reason="asked to leave")), 100.0)
+    drain.take((Notice(source="parent", reason="gone"),), 101.0)
+    assert drain.deadline_s == 130.0
+    drain.take((Notice(source="command", reason="asked to leave"),), 103.0)
+    assert drain.deadline_s == 112.0

@@ -25,6 +25,7 @@ class Config:
     lr: float = 0.1
     epochs: int = 3
     pause_s: float = 0.1
+    loaders: int = 0
     counter: str = "${oc.env:COUNTER}"
 
 
@@ -44,7 +45,7 @@ def train(cfg: Config) -> float:
     number = HydraConfig.get().job.num
     inputs = torch.linspace(-1, 1, 80).reshape(40, 2)
     targets = torch.sin(inputs.sum(dim=1, keepdim=True) * math.pi)
-    loader = DataLoader(TensorDataset(inputs, targets), batch_size=4, shuffle=True)
+    loader = DataLoader(TensorDataset(inputs, targets), batch_size=4, shuffle=True, num_workers=cfg.loaders)
     model = nn.Sequential(nn.Linear(2, 16), nn.Dropout(0.2), nn.Tanh(), nn.Linear(16, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=cfg.lr, momentum=0.9)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, cfg.epochs * len(loader))
