@@ -7,7 +7,7 @@ torch); the worker hashes, packs, uploads and verifies it without knowing torch 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sweeper.model.trial import Json
@@ -40,7 +40,13 @@ class Layout:
 
     def to_bytes(self) -> bytes:
         """The JSON that lies behind the tensor bytes in a staging or restore file."""
-        return json.dumps(asdict(self), separators=(",", ":"), allow_nan=False).encode()
+        tensors = [
+            {"dtype": entry.dtype, "shape": entry.shape, "strides": entry.strides, "offset": entry.offset,
+             "size_bytes": entry.size_bytes}
+            for entry in self.tensors
+        ]  # fmt: skip
+        value = {"tree": self.tree, "tensors": tensors, "buffer_bytes": self.buffer_bytes}
+        return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Layout:

@@ -74,7 +74,7 @@ def _place_storage(views: list[tuple[Any, dict[str, Json]]], plan: BufferPlan) -
     storage = max((tensor.untyped_storage() for tensor, _ in views), key=lambda storage: storage.nbytes())
     begin, end = min(start for start, _ in extents), max(stop for _, stop in extents)
     alike = all(extent == extents[0] and _geometry(tensor) == _geometry(first) for extent, (tensor, _) in
-                zip(extents, views, strict=True))  # fmt: skip
+                zip(extents[1:], views[1:], strict=True))  # fmt: skip
     if not alike:
         begin -= begin % _ROUNDING
     size_bytes = end - begin
@@ -102,6 +102,9 @@ def _geometry(tensor: Any) -> tuple[Any, ...]:
 def _extent(tensor: Any) -> tuple[int, int]:
     """First byte and the byte after the last that a non-empty tensor touches in its storage."""
     size = tensor.element_size()
+    if tensor.is_contiguous():
+        start = tensor.storage_offset() * size
+        return start, start + tensor.numel() * size
     last = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
     start = tensor.storage_offset() * size
     return start, start + (last + 1) * size

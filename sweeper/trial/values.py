@@ -69,6 +69,8 @@ class _Encoder:
 
     def tree(self, value: object, path: str, depth: int) -> Json:
         kind = type(value)
+        if kind is str or value is None or kind is bool:
+            return value  # type: ignore[return-value]  # the most frequent ones, as they are
         if kind in _PLAIN:
             return to_tagged(value)
         if depth > MAX_DEPTH:
