@@ -15,6 +15,7 @@ from sweeper.coordinator.chores import Chores
 from sweeper.coordinator.parts import CoordinatorParts
 from sweeper.coordinator.telling import Teller
 from sweeper.errors import LedgerUnavailable, TransientError, UserError
+from sweeper.ids import TrialNumber
 from sweeper.ledger.leases import expire_dead_holder, expire_leases, running_holders
 from sweeper.ledger.reads import progress, requested_counts, trials
 from sweeper.ledger.requests import list_askers, retire_asker, touch_asker
@@ -95,7 +96,7 @@ class Coordinator:
         self._shown: Mapping[TrialState, int] | None = None
         self._turn_s = FIRST_TURN_S
         self._outages = 0
-        self._marks: object = None
+        self._furthest: dict[TrialNumber, int] = {}
 
     def run(self) -> Program[CoordinatorEnd]:
         """Turn until the end."""
@@ -132,6 +133,7 @@ class Coordinator:
             self._failed_before = self._counts.get(TrialState.FAILED, 0)
         if self._counts != before:
             self._turn_s = FIRST_TURN_S
+        if outstanding(self._counts) < outstanding(before):
             parts.workers.progressed()
         if outstanding(self._counts):
             self._keep_leases(now_s)
@@ -227,9 +229,11 @@ class Coordinator:
             for event in self._teller.transitions(trials(parts.database, parts.sweep.sweep_id)):
                 parts.sink.transition(event)
         standing = progress(parts.database, parts.sweep.sweep_id)
-        marks = tuple((trial.number, trial.attempt, trial.step) for trial in standing.running)
-        if marks != self._marks:
-            self._marks = marks
+        further = {
+            trial.number: trial.step for trial in standing.running if trial.step > self._furthest.get(trial.number, 0)
+        }
+        if further:  # that attempts begin is no progress: they may all die at their start
+            self._furthest |= further
             parts.workers.progressed()
         parts.sink.turn(standing)
 

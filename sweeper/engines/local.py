@@ -15,6 +15,8 @@ log = logging.getLogger("sweeper.engines")
 
 FIRST_DELAY_S = 0.1
 MOST_DELAY_S = 10.0
+LONG_LIFE_S = 60.0
+"""A worker that lived this long worked: its death has nothing to do with those before it."""
 MAX_DEATHS = 12
 """Deaths of workers in one place, in a row and without any progress of the sweep, after which the engine gives up."""
 
@@ -125,6 +127,7 @@ class _Place:
     draining: bool = False
     deaths: int = 0
     not_before_s: float = float("-inf")
+    started_s: float = float("-inf")
 
 
 class LocalWorkers:
@@ -167,7 +170,7 @@ class LocalWorkers:
             if missing <= 0 or self._failed is not None:
                 break
             if place.handle is None and now_s >= place.not_before_s:
-                place.handle, place.draining = self._start(place.index), False
+                place.handle, place.draining, place.started_s = self._start(place.index), False, now_s
                 log.info("worker started place=%d pid=%d", place.index, place.handle.pid)
                 missing -= 1
 
@@ -215,7 +218,7 @@ class LocalWorkers:
         place.handle.drain()
 
     def _died(self, place: _Place, pid: int, status: ExitStatus, now_s: float) -> None:
-        place.deaths += 1
+        place.deaths = 1 if now_s - place.started_s >= LONG_LIFE_S else place.deaths + 1
         delay_s = min(FIRST_DELAY_S * 2.0 ** (place.deaths - 1), MOST_DELAY_S)
         place.not_before_s = now_s + delay_s
         how = f"signal {status.signal}" if status.signal is not None else f"status {status.code}"

@@ -23,7 +23,7 @@ from sweeper.ledger.reads import requested_counts, trials
 from sweeper.ledger.requests import list_askers, register_asker, request_trials, retire_asker
 from sweeper.ledger.results import commit_result
 from sweeper.ledger.sweeps import find_sweep, ledger_id, settle_sweep
-from sweeper.model.messages import Start
+from sweeper.model.messages import Refused, Start
 from sweeper.model.outcome import Outcome
 from sweeper.model.progress import SweepProgress, Transition
 from sweeper.model.states import AttemptOutcome, SweepState, TrialState
@@ -215,6 +215,21 @@ def test_a_worker_that_is_killed_is_replaced(bench: Bench) -> None:
     assert run.process.result.kind == "done"
     assert len(run.handles) >= 3
     assert _states(bench) == [TrialState.COMPLETED] * 3
+
+
+def test_workers_in_which_no_trial_can_even_start_are_not_started_for_ever(bench: Bench) -> None:
+    """FAIR: nobody's crash, so no trial fails; but attempts that begin and end at once are no progress either."""
+
+    class Refuses(SimChild):
+        def _begin(self) -> None:
+            self._tell(Refused(reason="prepare", detail="OSError: the output directory cannot be written"))
+            self._exit(ExitStatus(code=1))
+
+    bench.make_child = lambda process, start, fd: Refuses(process, start, fd, steps=1, padding=0, crash=None)
+    run = Run(bench, workers=1).start()
+    bench.run(1200, until=lambda: not run.process.alive)
+    assert run.process.result.kind == "workers_failed"
+    assert _states(bench) == [TrialState.PENDING] * 3
 
 
 def test_a_notice_drains_the_workers_and_keeps_what_was_asked_for(bench: Bench) -> None:

@@ -87,6 +87,16 @@ def test_progress_of_the_sweep_forgives_deaths() -> None:
     assert yard.workers.failed is None
 
 
+def test_workers_that_lived_long_do_not_add_up_to_a_bad_place() -> None:
+    """Evicted once an hour while a function trains that reports nothing: no reason to give up."""
+    yard = Yard(1)
+    for death in range(3 * MAX_DEATHS):
+        yard.workers.keep(1, death * 3600.0)
+        yard.started[-1].status = ExitStatus(code=75)
+        yard.workers.reap(death * 3600.0 + 1800.0)
+    assert yard.workers.failed is None
+
+
 def test_fewer_wanted_leaves_those_that_work_alone() -> None:
     """An idle worker looks like a busy one from here, and a stopped one like both."""
     yard = Yard(2)
