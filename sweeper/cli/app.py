@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import typer
@@ -33,6 +34,9 @@ app.add_typer(database.app, name="db")
 
 def main() -> None:
     """Run the command line; a `UserError` is one message on the error stream and status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a trial's value may hold what the terminal cannot show
     try:
         app()
     except UserError as error:

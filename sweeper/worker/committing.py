@@ -127,6 +127,7 @@ def _store_outcome(
     def until_s() -> float:
         return worker.drain.deadline_s - LEAVING_S if worker.drain.active else give_up_s
 
+    why = "the store did not answer in time"
     while True:
         try:
             return (yield from keeper.attend(worker.parts.background.submit(work), until_s=until_s))
@@ -134,7 +135,8 @@ def _store_outcome(
             log.error("another outcome lies under this attempt's own key trial=%d: %s", grant.number, error)
             return None
         except (StoreUnavailable, StoreDenied, Interrupted) as error:
+            why = str(error) or why
             if isinstance(error, Interrupted) or worker.now_s() >= give_up_s or worker.drain.active:
-                log.warning("outcome not stored yet trial=%d: %s", grant.number, error)
+                log.warning("outcome not stored yet trial=%d: %s", grant.number, why)
                 return None
             yield from keeper.idle(worker.now_s() + backoff.next_s())

@@ -119,3 +119,10 @@ def test_help_lists_every_command(tmp_path: Path) -> None:
     done = sweeper("--help", cwd=tmp_path)
     for name in ["status", "trials", "show", "watch", "retry", "cancel", "worker", "coordinate", "check", "doctor"]:
         assert name in done.stdout
+
+
+def test_what_a_terminal_cannot_show_is_escaped() -> None:
+    """A trial may return half of a surrogate pair; listing it must not end the command."""
+    program = "from sweeper.cli import app; app.app = lambda: print('\\ud800x'); app.main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "\\ud800x\n"), done.stderr
