@@ -19,7 +19,10 @@ from typing import Final
 from sweeper.trial.kernel import die_with_parent, thread_count
 
 CANARY_S: Final = 3.0
-"""Time limit in seconds; about 0.07 s is normal with torch."""
+"""Seconds after which a copy that only waits is taken to hang; about 0.07 s is normal with torch."""
+STARVED_S: Final = 10.0
+"""Seconds more for a copy that would run if it got a processor: a busy machine does not make forking unsafe."""
+_SLICE_S: Final = 0.1
 
 
 def reason_not_to_fork(limit_s: float = CANARY_S) -> str | None:
@@ -49,6 +52,10 @@ def _fly(limit_s: float) -> str | None:
     watch = select.poll()
     watch.register(mine, select.POLLIN)
     answered = watch.poll(limit_s * 1000)
+    slices = round(STARVED_S / _SLICE_S)
+    while not answered and slices > 0 and _wants_to_run(pid):
+        answered = watch.poll(_SLICE_S * 1000)
+        slices -= 1
     came_back = bool(answered) and os.read(mine, 1) == b"1"
     os.close(mine)
     os.kill(pid, signal.SIGKILL)
@@ -57,6 +64,18 @@ def _fly(limit_s: float) -> str | None:
         return None
     how = "crashed" if answered else f"hung for {limit_s:g} s"
     return f"a forked copy {how} in its first parallel computation (the script computes when it is imported)"
+
+
+def _wants_to_run(pid: int) -> bool:
+    """Whether a thread of the process is running, waiting for a processor, or reading memory in from a disk.
+
+    One that hangs waits for a thread which the fork did not copy, and sleeps.
+    """
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):
+            if stat.read_text().rpartition(")")[2].split()[0] in ("R", "D"):
+                return True
+    return False
 
 
 def _be_the_canary(its: int, parent: int) -> None:

@@ -11,8 +11,8 @@ import pytest
 from sweeper.trial import canary
 
 
-def verdict_after(code: str) -> str:
-    program = f"{code}\nfrom sweeper.trial.canary import reason_not_to_fork\nprint(reason_not_to_fork(1.0))"
+def verdict_after(code: str, *, limit_s: float = 1.0) -> str:
+    program = f"{code}\nfrom sweeper.trial.canary import reason_not_to_fork\nprint(reason_not_to_fork({limit_s}))"
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -25,6 +25,14 @@ def test_importing_torch_is_safe_and_computing_with_it_is_not() -> None:
     fork = "import os\nif os.fork(): os.wait(); os._exit(0)"  # threads do not survive it; the belief in them does
     assert verdict_after(f"import torch; torch.nn.Linear(3, 3)\n{fork}") == "None"
     assert "hung for 1 s" in verdict_after(f"import torch; torch.ones(1 << 20).add_(1)\n{fork}")
+
+
+def test_a_copy_that_gets_no_processor_does_not_hang() -> None:
+    """On a busy machine a healthy copy needs longer than the limit; one that hangs sleeps."""
+    slow = "from sweeper.trial import canary; import time\ncanary.compute_in_parallel = "
+    busy = "lambda: [time.process_time() for _ in iter(lambda: time.process_time() < 0.4, False)]"
+    assert verdict_after(slow + busy, limit_s=0.05) == "None"
+    assert "hung for 0.05 s" in verdict_after(f"{slow}lambda: time.sleep(60)", limit_s=0.05)
 
 
 def test_threads_make_it_unsafe() -> None:
