@@ -38,7 +38,7 @@ from sweeper.ledger.sweeps import find_sweep
 from sweeper.model.trial import Sweep
 from sweeper.trial.child import child_role
 from sweeper.trial.child_starter import CHILD_ROLE
-from sweeper.trial.fresh import FreshParent, run_role_from_environment, this_command
+from sweeper.trial.fresh import FreshParent, run_role_from_environment
 from sweeper.trial.spawning import Role
 from sweeper.trial.warm_parent import WarmParent
 from sweeper.wiring import WORKER_ROLE, connect
@@ -114,7 +114,7 @@ def _begin(
         default_named=named is None and settings.name is None,
         backends=backends,
         warm=warm,
-        fallback=FreshParent(this_command(), roles) if roles is not None else None,
+        fallback=FreshParent(None, roles) if roles is not None else None,
     )
 
 

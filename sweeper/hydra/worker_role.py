@@ -12,7 +12,7 @@ from sweeper.hydra.multirun_callbacks import COORDINATOR
 from sweeper.hydra.settings import LauncherSettings
 from sweeper.hydra.task import HydraTask
 from sweeper.model.trial import Json
-from sweeper.trial.fresh import ROLE_VARIABLE, FreshParent, this_command
+from sweeper.trial.fresh import ROLE_VARIABLE, FreshParent
 from sweeper.trial.spawning import Role
 from sweeper.trial.warm_parent import WarmParent
 from sweeper.wiring import run_worker
@@ -83,7 +83,7 @@ def _work(
         settings.places,
         sweep_name=sweep_name,
         spawner=warm,
-        fallback=FreshParent(this_command(), children),
+        fallback=FreshParent(None, children),
         settings=settings.worker,
         parent_fd=parent_fd,
         gpu=gpu,

@@ -35,7 +35,7 @@ def to_tagged(value: object) -> Json:
         case float():
             if math.isfinite(value) and not (value == 0.0 and math.copysign(1.0, value) < 0):
                 return float(value)
-            return {"$float": "-0.0" if value == 0.0 else str(float(value))}
+            return {"$float": _sign(value) + str(abs(float(value)))}
         case complex():
             return {"$complex": [to_tagged(value.real), to_tagged(value.imag)]}
         case bytes() | bytearray():
@@ -79,6 +79,11 @@ def _integer_text(value: int) -> str:
 
 
 _TEXT_TAGS = frozenset({"$int", "$float", "$bytes"})
+
+
+def _sign(value: float) -> str:
+    """Give the sign as text; `str` leaves a NaN's out."""
+    return "-" if math.copysign(1.0, value) < 0 else ""
 
 
 def _untag(tag: str, body: Any) -> Any:  # Any: JSON of a shape that the tag decides

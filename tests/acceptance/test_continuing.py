@@ -64,7 +64,10 @@ def test_an_s3_store_carries_a_sweep_through_a_kill(
     multirun = bench.start(*overrides(every_s=0.5))
     try:
         multirun.wait_for("child")
-        time.sleep(2.5)
+        deadline = time.monotonic() + 60
+        while not any(trial["checkpoint"] for trial in bench.trials(sweep_name)):
+            assert time.monotonic() < deadline, bench.printed()
+            time.sleep(0.1)
         assert multirun.kill_everything() > 0
     finally:
         multirun.kill_everything()

@@ -31,7 +31,7 @@ def run_under_fire(bench: Bench, command: list[str], strike: Any, *, seed: int, 
         multirun = bench.start(*command)
         try:
             while hits < kills and multirun.wait_for("child"):
-                time.sleep(rng.uniform(0.05, 0.9))
+                time.sleep(rng.uniform(0.05, 0.5))
                 hits += strike(multirun, rng)
                 if multirun.process.poll() is not None:
                     break
