@@ -6,6 +6,7 @@ it forks the root warm parent, while the process holds no connection or thread o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator
@@ -84,27 +85,23 @@ def _begin(
     roles: dict[str, Role] | None,
     named: str | None,
 ) -> Launch:
-    """Fork, connect, find the sweep that is meant, and pin its directory."""
-    warm = WarmParent.fork(roles) if roles is not None else None
-    if warm is None:
-        settings = dataclasses.replace(settings, coordinator=dataclasses.replace(settings.coordinator, workers=0))
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # a first start's migrations are no news to this reader
-    backends = connect(settings.places)
-    chosen = _choose(named or settings.name, task, config, lambda name: find_sweep(backends.database, name))
-    if chosen.existing is not None:
-        check_same_task(chosen.existing, task)
-    if chosen.superseded is not None:
-        log.warning(
-            "sweep %r is finished and %s has changed since: this is a new sweep, %r (to continue the old one: "
-            "hydra.launcher.name=%s)",
-            chosen.superseded,
-            task.file.name,
-            chosen.name,
-            chosen.superseded,
-        )
-    if config.hydra.sweeper.get("max_batch_size") is not None:
-        log.warning("with hydra.sweeper.max_batch_size, a failed trial keeps Hydra from launching the later batches")
-    pin_sweep_dir(config, _sweep_dir(config, chosen))
+    """Fork, connect, find the sweep that is meant, and pin its directory. What was opened is closed on bad input."""
+    with contextlib.ExitStack() as opened:
+        warm = None
+        if roles is None:
+            settings = dataclasses.replace(settings, coordinator=dataclasses.replace(settings.coordinator, workers=0))
+        else:
+            warm = WarmParent.fork(roles)
+            opened.callback(warm.close)
+        logging.getLogger("alembic").setLevel(logging.WARNING)  # a first start's migrations are no news to this reader
+        backends = connect(settings.places)
+        opened.callback(backends.close)
+        chosen = _choose(named or settings.name, task, config, lambda name: find_sweep(backends.database, name))
+        if chosen.existing is not None:
+            check_same_task(chosen.existing, task)
+        _say_what_was_chosen(chosen, task, config)
+        pin_sweep_dir(config, _sweep_dir(config, chosen))
+        opened.pop_all()
     return Launch(
         loader=loader,
         config=config,
@@ -116,6 +113,20 @@ def _begin(
         warm=warm,
         fallback=FreshParent(None, roles) if roles is not None else None,
     )
+
+
+def _say_what_was_chosen(chosen: ChosenName, task: Task, config: DictConfig) -> None:
+    if chosen.superseded is not None:
+        log.warning(
+            "sweep %r is finished and %s has changed since: this is a new sweep, %r (to continue the old one: "
+            "hydra.launcher.name=%s)",
+            chosen.superseded,
+            task.file.name,
+            chosen.name,
+            chosen.superseded,
+        )
+    if config.hydra.sweeper.get("max_batch_size") is not None:
+        log.warning("with hydra.sweeper.max_batch_size, a failed trial keeps Hydra from launching the later batches")
 
 
 def _choose(name: str | None, task: Task, config: DictConfig, find: Callable[[str], Sweep | None]) -> ChosenName:
