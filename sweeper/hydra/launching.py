@@ -23,7 +23,7 @@ from sweeper.hydra.jobs import Job, check_directories, check_secrets, compose_jo
 from sweeper.hydra.naming import Task
 from sweeper.hydra.results import job_return
 from sweeper.hydra.settings import LauncherSettings
-from sweeper.hydra.telling import FailureLog
+from sweeper.hydra.telling import FailureLog, nothing_to_run, what_failed
 from sweeper.ids import ConfigHash
 from sweeper.ledger.reads import trials as read_trials
 from sweeper.ledger.sweeps import find_sweep
@@ -112,7 +112,7 @@ class Launch:
             )
             try:
                 if all(trial.state.final for trial in asked):
-                    sink.note(f"all {len(asked)} trials of sweep {sweep.name!r} are done already: nothing to train")
+                    sink.note(nothing_to_run(sweep.name, asked))
                 end = coordinate(
                     backends,
                     sweep,
@@ -121,9 +121,11 @@ class Launch:
                     start_workers=self._start_worker(sweep),
                     progress=sink,
                 )
+                found = read_trials(backends.database, sweep.sweep_id, numbers)
+                if advice := what_failed(sweep.name, found):
+                    sink.note(advice)
             finally:
                 sink.close()
-            found = read_trials(backends.database, sweep.sweep_id, numbers)
         return {trial.config_hash: trial for trial in found}, end
 
     def _start_worker(self, sweep: Sweep) -> Callable[[int], WorkerHandle]:

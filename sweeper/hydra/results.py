@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus
+from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from sweeper.errors import TrialFailed
@@ -17,6 +18,10 @@ from sweeper.hydra.jobs import Job
 from sweeper.model.states import TrialState
 from sweeper.model.tagged import from_tagged
 from sweeper.model.trial import Trial
+
+
+class _TrialFailed(TrialFailed, CompactHydraException):
+    """Hydra prints its text alone: it ends in the user's traceback, and Hydra's own frames would bury that."""
 
 
 def job_return(job: Job, trial: Trial, sweep_dir: Path) -> JobReturn:
@@ -48,12 +53,12 @@ def job_return(job: Job, trial: Trial, sweep_dir: Path) -> JobReturn:
             value = from_tagged(trial.result) if trial.result is not None else trial.last_value
             result.status, result.return_value = JobStatus.COMPLETED, value
         case TrialState.FAILED | TrialState.CANCELLED:
-            text = trial.error or "no error text was recorded"
-            message = f"trial {trial.number} {trial.state.value} ({trial.config_hash[:12]}, {job.label}):\n{text}"
-            result.status, result.return_value = JobStatus.FAILED, TrialFailed(message)
+            text = f":\n{trial.error}" if trial.error else ""
+            message = f"trial {trial.number} {trial.state.value} ({trial.config_hash[:12]}, {job.label}){text}"
+            result.status, result.return_value = JobStatus.FAILED, _TrialFailed(message)
         case _:
             message = f"trial {trial.number} ({job.label}) was not run: fail_fast stopped the sweep before it"
-            result.status, result.return_value = JobStatus.FAILED, TrialFailed(message)
+            result.status, result.return_value = JobStatus.FAILED, _TrialFailed(message)
     return result
 
 

@@ -1,9 +1,11 @@
-"""What is said of a failed trial when it fails, beside the progress display: hash, overrides, and its traceback."""
+"""What is said of failed trials: hash, overrides and traceback when one fails, and what to do about it at the end."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import shlex
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from sweeper.ids import TrialNumber
 from sweeper.model.progress import ProgressSink, SweepProgress, Transition
@@ -42,3 +44,24 @@ class FailureLog:
     def close(self) -> None:
         """Pass it on."""
         self._sink.close()
+
+
+def nothing_to_run(name: str, trials: Sequence[Trial]) -> str:
+    """Say that a command finds all its trials final."""
+    if all(trial.state is TrialState.COMPLETED for trial in trials):
+        return f"all {len(trials)} trials of sweep {name!r} are done already: nothing to train"
+    counted = Counter(trial.state for trial in trials)
+    counts = ", ".join(f"{counted[state]} {state.value}" for state in TrialState if counted[state])
+    return f"all {len(trials)} trials of sweep {name!r} have ended before, so nothing is run: {counts}"
+
+
+def what_failed(name: str, trials: Sequence[Trial]) -> str | None:
+    """Say how many of a command's trials failed, and which commands tell why and run them again; None without any."""
+    failed = [trial.number for trial in trials if trial.state is TrialState.FAILED]
+    if not failed:
+        return None
+    quoted = shlex.quote(name)
+    return (
+        f"{len(failed)} of {len(trials)} trials failed: `sweeper show {quoted} {failed[0]}` says why, "
+        f"`sweeper retry {quoted}` makes them pending again"
+    )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 
 from sweeper.errors import TrialFailed
@@ -82,6 +83,7 @@ def test_a_failed_job_carries_the_users_traceback_as_text(sweep: Sweep) -> None:
     assert text.rstrip().endswith("ValueError: below zero: -1")
     assert 'raise ValueError(f"below zero: {cfg.bar}")' in text
     assert "sweeper/hydra" not in text, "no frames of ours"
+    assert isinstance(caught.value, CompactHydraException), "Hydra prints it without its own frames"
     assert JobStatus.FAILED.value == 2
 
 

@@ -267,7 +267,22 @@ def test_failures_are_told_when_they_happen_and_each_keeps_its_traceback(desk: D
         assert f"ValueError: bad {x}" in trial.error
         assert 'raise ValueError(f"bad' in trial.error.replace("'", '"')
         assert f"trial {trial.number} failed (config {trial.config_hash[:12]}, x={x})" in ended.stdout
-    assert "sweeper.errors.TrialFailed: trial 0 failed" in ended.stderr
+    assert f"trial 0 failed ({desk.trials()[0].config_hash[:12]}, job #0 (x=1" in ended.stderr
+    assert "hydra/_internal" not in ended.printed, "the user's frames, none of Hydra's"
+    name = desk.sweeps()[0].name
+    advice = f"3 of 3 trials failed: `sweeper show {name} 0` says why, `sweeper retry {name}` makes them pending again"
+    assert advice in ended.stderr
+
+
+def test_a_command_whose_trials_failed_before_says_so_and_how_to_run_them_again(desk: Desk) -> None:
+    desk.write(script(body="if cfg.x == 2: raise ValueError('bad')\nreturn cfg.x"))
+    command = ("x=1,2", "hydra.launcher.retry.max_crashes=1")
+    assert desk.run(*command).status == 1
+    again = desk.run(*command)
+    assert again.status == 1, again.printed
+    assert "nothing is run: 1 completed, 1 failed" in again.stderr
+    assert f"1 of 2 trials failed: `sweeper show {desk.sweeps()[0].name} 1` says why" in again.stderr
+    assert "ValueError: bad" in again.stderr, "the error is shown again"
 
 
 def test_fail_fast_leaves_the_rest_pending_and_a_second_command_runs_exactly_it(desk: Desk) -> None:
