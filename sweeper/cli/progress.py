@@ -2,15 +2,19 @@
 
 Everything goes to the error stream, so that a script's own output can still be piped. The display is drawn only when
 the coordinator's turn ends: there is no refreshing thread, which would be one more thing alive beside a fork.
+
+Between two pictures the cursor rests at the first one's beginning, so whatever else is written to the terminal (by a
+worker, which is another process) lands above the next picture and is never drawn over.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
+from typing import Final
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +24,8 @@ from sweeper.model.progress import ProgressSink, RunningTrial, SweepProgress, Tr
 from sweeper.model.states import AttemptOutcome, TrialState
 
 _ENDINGS = (AttemptOutcome.CRASHED, AttemptOutcome.LOST, AttemptOutcome.EVICTED, AttemptOutcome.ENVIRONMENT)
+ABOVE_DISPLAY: Final = "\r\x1b[J"
+"""Written before any text on a terminal with the display: clears what was drawn, so that no rest of it stays beside."""
 ROWS = 12
 """Most running trials that the display lists."""
 
@@ -27,9 +33,13 @@ ROWS = 12
 def open_progress(console: Console | None = None) -> ProgressSink:
     """Give the sink that suits the error stream: live on a terminal, else lines."""
     console = console or Console(stderr=True, soft_wrap=True)
-    if console.is_terminal and not console.is_dumb_terminal and os.environ.get("CI") is None:
-        return LiveProgress(console)
-    return LineProgress(console)
+    return LiveProgress(console) if is_live(console) else LineProgress(console)
+
+
+def is_live(console: Console | None = None) -> bool:
+    """Tell whether the error stream gets the live display."""
+    console = console or Console(stderr=True)
+    return console.is_terminal and not console.is_dumb_terminal and os.environ.get("CI") is None
 
 
 class LineProgress:
@@ -61,31 +71,46 @@ class LiveProgress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = Live(console=console, auto_refresh=False, transient=False, redirect_stdout=False)
-        self._started = False
+        self._picture: list[str] = []
+        self._shown = False
 
     def transition(self, event: Transition) -> None:
         """Tell of failures and interruptions; the rest is seen in the counts."""
         if event.state is TrialState.FAILED or event.outcome in _ENDINGS:
             style = STATE_STYLES[event.state] if event.state is TrialState.FAILED else "yellow"
-            self._console.print(Text(transition_text(event), style=style))
+            self._say(Text(transition_text(event), style=style))
 
     def turn(self, snapshot: SweepProgress) -> None:
-        """Redraw."""
-        if not self._started:
-            self._live.start()
-            self._started = True
-        self._live.update(progress_view(snapshot), refresh=True)
+        """Redraw, cut to the terminal, and go back to where the drawing began."""
+        self._picture = self._drawn(snapshot)
+        up = f"\x1b[{len(self._picture) - 1}A" if len(self._picture) > 1 else ""
+        self._write("\n".join(self._picture) + "\r" + up)
+        self._shown = True
 
     def note(self, text: str) -> None:
         """Write the text above the display."""
-        self._console.print(Text(text, style="bold"))
+        self._say(Text(text, style="bold"))
 
     def close(self) -> None:
-        """Leave the last picture and give the cursor back."""
-        if self._started:
-            self._live.stop()
-            self._started = False
+        """Leave the last picture, and the cursor below it."""
+        if self._shown:
+            self._write("\n".join(self._picture) + "\n")
+            self._shown = False
+
+    def _drawn(self, snapshot: SweepProgress) -> list[str]:
+        with self._console.capture() as captured:
+            self._console.print(progress_view(snapshot), soft_wrap=False, no_wrap=True, overflow="ellipsis", crop=True)
+        return captured.get().splitlines()[: max(1, self._console.height - 1)]
+
+    def _say(self, text: Text) -> None:
+        with self._console.capture() as captured:
+            self._console.print(text, soft_wrap=True, highlight=False)
+        self._write(captured.get())
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # the terminal is gone; the sweep is not
+            self._console.file.write((ABOVE_DISPLAY if self._shown else "") + text)
+            self._console.file.flush()
 
 
 def transition_text(event: Transition) -> str:

@@ -12,12 +12,13 @@ from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from sweeper.cli.progress import open_progress
+from sweeper.cli.progress import is_live, open_progress
 from sweeper.coordinator.program import CoordinatorEnd
 from sweeper.engines.local import WorkerHandle
 from sweeper.errors import UserError
 from sweeper.hydra.answering import INTERRUPTED, answering, leave
 from sweeper.hydra.compose import TemplateLoader
+from sweeper.hydra.console import log_above_display
 from sweeper.hydra.directories import pin_sweep_dir
 from sweeper.hydra.jobs import Job, check_directories, check_secrets, compose_jobs, distinct
 from sweeper.hydra.naming import Task
@@ -82,6 +83,8 @@ class Launch:
         setup_globals()
         hydra = self._config.hydra
         configure_log(hydra.hydra_logging, hydra.verbose)
+        if is_live():
+            log_above_display()
         jobs = compose_jobs(self._loader, self._config, job_overrides, first_index, self._settings.identity)
         check_secrets(jobs, self._settings.places)
         wanted = distinct(jobs)

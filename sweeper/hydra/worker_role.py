@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
+from sweeper.cli.progress import is_live
+from sweeper.hydra.console import log_above_display
 from sweeper.hydra.multirun_callbacks import COORDINATOR
 from sweeper.hydra.settings import LauncherSettings
 from sweeper.hydra.task import HydraTask
@@ -51,6 +53,8 @@ def worker_role(children: Mapping[str, Role], settings: LauncherSettings, task: 
         if not parts.get("verbose"):
             # The command shows each transition itself; its workers speak up when something is wrong.
             logging.getLogger("sweeper").setLevel(logging.WARNING)
+        if is_live():
+            log_above_display()
         gpu = parts.get("gpu")
         return _work(
             children,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import logging
+import re
 
 import pytest
 from rich.console import Console
 
-from sweeper.cli.progress import LineProgress, LiveProgress, open_progress, transition_text
+from sweeper.cli.progress import ABOVE_DISPLAY, LineProgress, LiveProgress, open_progress, transition_text
 from sweeper.ids import TrialNumber
 from sweeper.model.progress import RunningTrial, SweepProgress, Transition
 from sweeper.model.states import AttemptOutcome, TrialState
@@ -96,6 +98,56 @@ def test_the_display_tells_of_interruptions_above_it_and_keeps_quiet_about_the_r
     sink.close()
     assert "evicted at step 120" in written(console)
     assert "completed at step" not in written(console)
+
+
+def screen(text: str, rows: int = 40, columns: int = 100) -> list[str]:
+    """Give what a terminal shows after `text`: line feeds return, and the few control sequences of ours are obeyed."""
+    lines, row, column = [" " * columns] * rows, 0, 0
+    for part in re.findall(r"\x1b\[\d*[A-Z]|.", text, flags=re.DOTALL):
+        match part:
+            case "\n":
+                row, column = row + 1, 0
+            case "\r":
+                column = 0
+            case "\x1b[J":
+                lines[row:] = [lines[row][:column].ljust(columns), *[" " * columns] * (rows - row - 1)]
+            case _ if part.startswith("\x1b["):
+                assert part.endswith("A"), part
+                row -= int(part[2:-1])
+                assert row >= 0
+            case _:
+                lines[row] = lines[row][:column] + part + lines[row][column + 1 :]
+                column += 1
+    return [line.rstrip() for line in lines if line.strip()]
+
+
+def test_what_other_processes_write_stays_above_the_display_and_whole() -> None:
+    console = terminal()
+    sink = LiveProgress(console)
+    sink.turn(SNAPSHOT)
+    record = logging.LogRecord("sweeper", logging.ERROR, "", 0, "trial 1 failed\nTraceback\nValueError", None, None)
+    console.file.write(ABOVE_DISPLAY + logging.Formatter().format(record) + "\n")
+    sink.turn(SNAPSHOT)
+    sink.transition(EVICTED)
+    sink.note("leaving")
+    sink.turn(SNAPSHOT)
+    shown = screen(written(console))
+    assert shown[:3] == ["trial 1 failed", "Traceback", "ValueError"]
+    assert shown[3].startswith("trial 4 pending")
+    assert shown[4] == "leaving"
+    assert [line.split()[0] for line in shown[5:]] == ["digits", "6", "worker", "host/1a2b", "host/3c4d"], shown
+    sink.close()
+    assert screen(written(console) + "$ prompt") == [*shown, "$ prompt"], "the last picture stays"
+
+
+def test_a_display_that_is_higher_or_wider_than_the_terminal_is_cut() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=30, height=4, color_system=None)
+    sink = LiveProgress(console)
+    sink.turn(SNAPSHOT)
+    sink.turn(SNAPSHOT)
+    shown = screen(written(console), rows=4, columns=30)
+    assert len(shown) == 3
+    assert all(len(line) <= 30 for line in shown)
 
 
 def test_a_long_list_of_workers_is_cut() -> None:
