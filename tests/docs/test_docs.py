@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import os
 import re
 import shlex
 import subprocess
@@ -113,7 +114,7 @@ def test_commands_in_examples_exist(code: str) -> None:
         elif words[0] == "make":
             assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
         else:
-            assert words[0] in ("python", "export"), line
+            assert words[0] in ("python", "export", "pip"), line
 
 
 @pytest.mark.parametrize("code", blocks("python"))
@@ -149,11 +150,22 @@ def test_make_targets_have_their_help() -> None:
         assert f"make {target}" in done.stdout
 
 
-def test_the_first_examples_of_the_quickstart_run(tmp_path: Path) -> None:
-    """Outside a sweep: the script as a Hydra single run, and the training loop plainly."""
-    script, loop = [block.values[0] for block in blocks("python") if str(block.id).startswith("quickstart")][:2]
-    (tmp_path / "train.py").write_text(script)
-    subprocess.run([sys.executable, "train.py", "+x=2"], check=True, cwd=tmp_path, capture_output=True)
-    (tmp_path / "loop.py").write_text(loop + "\n\nprint(fit(0.1, 2))\n")
-    done = subprocess.run([sys.executable, "loop.py"], check=True, cwd=tmp_path, capture_output=True, text=True)
-    assert float(done.stdout) >= 0
+@pytest.mark.slow
+def test_the_examples_of_the_quickstart_run(tmp_path: Path, fresh_database: str) -> None:
+    """The plain script, and the one that resumes: as a single run, proven by the check, and as a sweep."""
+    plain, resuming = [block.values[0] for block in blocks("python") if str(block.id).startswith("quickstart")]
+    (config,) = [block.values[0] for block in blocks("yaml") if str(block.id).startswith("quickstart")]
+    environ = os.environ | {"SWEEPER_HOME": str(tmp_path / "home"), "SWEEPER_DATABASE_URL": fresh_database}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(command, check=False, cwd=tmp_path, env=environ, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    (tmp_path / "train.py").write_text(plain)
+    run(sys.executable, "train.py", "+x=2")
+    (tmp_path / "config.yaml").write_text(config)
+    (tmp_path / "train.py").write_text(resuming)
+    run(sys.executable, "train.py", "epochs=2")
+    assert "exact:" in run(str(Path(sys.executable).with_name("sweeper")), "check", "train.py", "lr=0.3", "epochs=2")
+    assert "trial 1" in run(sys.executable, "train.py", "-m", "lr=0.1,0.3", "epochs=2")
