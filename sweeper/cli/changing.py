@@ -27,7 +27,10 @@ def retry(
         typer.Option("--from-zero", help="Forget its history: train from the first step. Also for done trials."),
     ] = False,
 ) -> None:
-    """Set failed or cancelled trials back to pending; without TRIAL, all such trials of the sweep."""
+    """Set failed or cancelled trials back to pending.
+
+    Without TRIAL, all such trials of the sweep.
+    """
     with open_ledger() as database:
         row = require_sweep(database, sweep)
         numbers = _numbers(database, row, trials, retryable(from_zero), action="retried")
@@ -42,7 +45,10 @@ def retry(
 
 
 def cancel(sweep: SweepName, trials: Trials = None) -> None:
-    """Cancel trials; without TRIAL, the whole sweep. Running ones stop at their next safe point."""
+    """Cancel trials, or without TRIAL the whole sweep.
+
+    Running trials stop at their next safe point.
+    """
     with open_ledger() as database:
         row = require_sweep(database, sweep)
         if not trials:
@@ -70,11 +76,11 @@ def _numbers(
     for text in texts:
         trial = pick_trial(known, text, sweep_name=sweep.name)
         if trial.state not in allowed:
-            names = ", ".join(state.value for state in TrialState if state in allowed)
+            *most, last = [state.value for state in TrialState if state in allowed]
             hint = "; --from-zero gives up what it has" if trial.state.final and action == "retried" else ""
             raise UserError(
                 f"trial {trial.number} is {trial.state.value} and cannot be {action}",
-                remedy=f"{action} can be trials that are {names}{hint}",
+                remedy=f"only trials that are {', '.join(most)} or {last} can be {action}{hint}",
             )
         chosen[trial.number] = None
     return list(chosen)

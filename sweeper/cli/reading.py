@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from sweeper.checkpoint.keys import trial_prefix
 from sweeper.cli.opening import open_ledger, require_sweep, require_trial
 from sweeper.cli.output import console, say_json
 from sweeper.cli.progress import counts_text, running_table
@@ -117,7 +118,7 @@ def show(
     trial: Annotated[str, typer.Argument(metavar="TRIAL", help="Its number, or the start of its config hash.")],
     as_json: AsJson = False,
 ) -> None:
-    """Show one trial: attempts, checkpoints, reports, errors and the end of its output."""
+    """Show one trial: attempts, checkpoints, reports, output."""
     with open_ledger() as database:
         row = require_sweep(database, sweep)
         found = require_trial(database, row, trial)
@@ -134,8 +135,9 @@ def show(
         say_json(record)
         return
     out = console()
-    out.print(facts_table(_facts(found)))
-    for table in (attempts_table(attempts), checkpoints_table(checkpoints, found.head), reports_table(reports)):
+    folder = trial_prefix(row.sweep_id, found.config_hash)
+    out.print(facts_table(_facts(found) | ({"in the store": folder} if checkpoints else {})))
+    for table in (attempts_table(attempts), checkpoints_table(checkpoints, found.head, folder), reports_table(reports)):
         if table.row_count:
             out.print()
             out.print(table)

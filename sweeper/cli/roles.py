@@ -30,7 +30,10 @@ def worker(
         str | None, typer.Option("--sweep", metavar="NAME", help="The sweep, when its default name differs here.")
     ] = None,
 ) -> None:
-    """Work on a sweep from this machine: the same command as the multirun's, after --."""
+    """Work on a sweep from this machine.
+
+    After -- comes the same command as the multirun's.
+    """
     become({ROLE: "worker"} | ({SWEEP: sweep} if sweep else {}), _script(command, "worker"))
 
 
@@ -40,7 +43,10 @@ def coordinate(
         str | None, typer.Option("--sweep", metavar="NAME", help="The sweep, when its default name differs here.")
     ] = None,
 ) -> None:
-    """Coordinate a sweep without local workers: the same command as the multirun's, after --."""
+    """Coordinate a sweep without local workers.
+
+    After -- comes the same command as the multirun's.
+    """
     become({ROLE: "coordinator"} | ({SWEEP: sweep} if sweep else {}), _script(command, "coordinate"))
 
 
@@ -48,7 +54,10 @@ def check(
     script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="As for one run.")] = None,
 ) -> None:
-    """Prove that a script resumes exactly: straight, and again with a save, death and resume in the middle."""
+    """Prove that a script resumes exactly.
+
+    It trains straight, and again with a save, a death and a resume in the middle.
+    """
     if not os.path.isfile(script):  # noqa: PTH113  what the shell would run, unchanged
         raise UserError(f"there is no script {script!r}", remedy="sweeper check train.py key=value …")
     given = list(overrides or [])

@@ -64,13 +64,14 @@ def _reason(attempt: Attempt) -> str:
     return ", ".join(part for part in (attempt.reason, adopted) if part)
 
 
-def checkpoints_table(checkpoints: Sequence[CheckpointRef], head: CheckpointRef | None) -> Table:
-    """Draw a trial's checkpoints; the one it would resume from is marked."""
+def checkpoints_table(checkpoints: Sequence[CheckpointRef], head: CheckpointRef | None, folder: str) -> Table:
+    """Draw a trial's checkpoints, with keys as below `folder`; the one it would resume from is marked."""
     table = _table("checkpoint", "step", "size", "state", "key")
     for ref in checkpoints:
         is_head = head is not None and ref.manifest_key == head.manifest_key
         state = "head" if is_head and ref.state is CheckpointState.LIVE else ref.state.value
-        table.add_row(f"{ref.fence}/{ref.seq}", str(ref.step), bytes_text(ref.size_bytes), state, ref.manifest_key)
+        key = ref.manifest_key.removeprefix(folder)
+        table.add_row(f"{ref.fence}/{ref.seq}", str(ref.step), bytes_text(ref.size_bytes), state, key)
     return table
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sweeper.checkpoint.keys import trial_prefix
 from sweeper.cli.app import main
 from sweeper.ids import AskerId, ConfigHash, LeaseId, SweepId, TrialNumber, WorkerId
 from sweeper.ledger.checkpoints import commit_checkpoint
@@ -91,11 +92,12 @@ class Sweeping:
         return grant
 
     def checkpoint(self, grant: Grant, *, seq: int, step: int) -> CheckpointRef:
+        folder = trial_prefix(grant.sweep_id, grant.config_hash)
         ref = CheckpointRef(
             fence=grant.lease.fence,
             seq=seq,
             step=step,
-            manifest_key=f"k/{grant.number}/{seq}/manifest.json",
+            manifest_key=f"{folder}{grant.lease.fence}-abc/{seq}/manifest.json",
             manifest_hash="0" * 64,
             size_bytes=2048,
         )

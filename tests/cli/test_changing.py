@@ -58,6 +58,7 @@ def test_cancel_of_a_trial_that_is_over_is_refused(command: Command, sweeping: S
     status, _, err = command("cancel", "digits", "0")
     assert status == 2
     assert "trial 0 is completed and cannot be cancelled" in err
+    assert "only trials that are pending, running or paused can be cancelled" in err
 
 
 def test_cancel_without_trials_cancels_the_sweep_and_keeps_its_results(command: Command, sweeping: Sweeping) -> None:
