@@ -86,14 +86,17 @@ def _stopped(ending: Ending, last: Stopped, drain_reason: str, code: int | None)
 
 
 def _refused(ending: Ending, last: Refused, code: int | None) -> Verdict:
-    """A config that composes differently here counts as a crash, so that it ends; the rest is the machine's fault."""
-    outcome = AttemptOutcome.CRASHED if last.reason == "config" else AttemptOutcome.ENVIRONMENT
+    """The trial never ran, so it is nobody's crash (FAIR).
+
+    That holds for a config that composes differently here, too: other config files on this machine must not fail a
+    trial that another worker can run. This worker closes itself when it happens again and again.
+    """
     return Verdict(
-        outcome=outcome,
+        outcome=AttemptOutcome.ENVIRONMENT,
         reason=f"{last.reason}: {last.detail}"[:1000],
         error=_with_tail(last.detail, ending.output_tail),
         exit_code=code,
-        sick=outcome is AttemptOutcome.ENVIRONMENT,
+        sick=True,
     )
 
 

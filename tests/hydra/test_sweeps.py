@@ -344,3 +344,25 @@ def test_a_worker_started_by_hand_works_on_the_sweep_of_its_command(desk: Desk) 
     os.kill(worker.pid, signal.SIGTERM)
     finish(worker)
     assert sorted(desk.counted()) == ["1", "2", "3", "4"]
+
+
+def test_a_worker_with_other_config_files_fails_nobodys_trial(desk: Desk) -> None:
+    """FAIR: it says what differs and leaves; the trials are as they were."""
+    tool = [sys.executable, "-m", "sweeper.cli.app"]
+    command = [sys.executable, str(desk.root / "app.py"), "-m", "hydra/launcher=sweeper", "x=1,2,3"]
+    desk.write(script(body="return 1"))
+    coordinator = subprocess.Popen(
+        [*tool, "coordinate", "--", *command], cwd=desk.root, env=desk.environment(), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    wait_until(lambda: desk.rows() == 4)
+    desk.write(script(body="return 1", fields="x: int = 0\ny: int = 2"))
+    worker = subprocess.run(
+        [*tool, "worker", "--", *command], cwd=desk.root, env=desk.environment(), capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert worker.returncode == 70, worker.stdout + worker.stderr
+    assert "config" in worker.stdout + worker.stderr
+    os.kill(coordinator.pid, signal.SIGTERM)
+    assert finish(coordinator).status == 75
+    assert [(trial.state, trial.crashes) for trial in desk.trials()] == [(TrialState.PENDING, 0)] * 3

@@ -28,7 +28,7 @@ def _ending(last: LastMessage | None, status: ExitStatus | None = None, **rest: 
         (Stopped(kind="paused", step=3), AttemptOutcome.PAUSED, None),
         (Stopped(kind="evicted", step=3), AttemptOutcome.EVICTED, None),
         (Failed(category="error", summary="E", traceback="T", step=3), AttemptOutcome.CRASHED, None),
-        (Refused(reason="config", detail="differs"), AttemptOutcome.CRASHED, None),
+        (Refused(reason="config", detail="differs"), AttemptOutcome.ENVIRONMENT, None),
         (Refused(reason="start", detail="no memory"), AttemptOutcome.ENVIRONMENT, None),
         (None, AttemptOutcome.CRASHED, None),
     ],
