@@ -25,7 +25,7 @@ from sweeper.ids import AskerId, CoordinatorId, LedgerId, SweepId, WorkerId, sys
 from sweeper.ledger.database import Database, open_database
 from sweeper.ledger.embedded import ensure_server
 from sweeper.ledger.requests import register_asker, request_trials
-from sweeper.ledger.sweeps import find_sweep, ledger_id, open_sweep, settle_sweep
+from sweeper.ledger.sweeps import find_sweep, ledger_id, open_sweep, require_sweep, settle_sweep
 from sweeper.model.progress import ProgressSink
 from sweeper.model.states import SweepState
 from sweeper.model.trial import AskerRecord, Grant, Holder, Json, NewTrial, Sweep, SweepSpec, Trial, WorkerRecord
@@ -47,6 +47,8 @@ T = TypeVar("T")
 WORKER_ROLE = "worker"
 EXIT_BAD_INPUT = 2
 START_DELAYS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
+SWEEP_WAIT_TURNS, SWEEP_WAIT_TURN_S = 20, 1.0
+"""How long a worker started by hand waits for its sweep to exist: both are often started by one script."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +285,8 @@ def run_worker(
     lock = LifeLock.acquire(places.home, worker_id)
     try:
         database = open_database(places.database_url or ensure_server(places.home))
+        if parent_fd is None:
+            _await_sweep(database, sweep_name)
         facts = _patiently(lambda: _facts(database, sweep_name))
     except UserError as error:
         lock.close()
@@ -323,13 +327,18 @@ def _notice_rollback_if_the_store_answers(
         log.warning("cannot tell whether the ledger is behind the store: %s", error)
 
 
+def _await_sweep(database: Database, name: str) -> None:
+    """Give a command that is being started beside this worker the time to write its sweep's row."""
+    for turn in range(SWEEP_WAIT_TURNS):
+        if _patiently(lambda: find_sweep(database, name)) is not None:
+            return
+        if turn == 0:
+            log.warning("no sweep named %r in this ledger yet; waiting for its command to begin", name)
+        threading.Event().wait(SWEEP_WAIT_TURN_S)
+
+
 def _facts(database: Database, name: str) -> SweepFacts:
-    sweep = find_sweep(database, name)
-    if sweep is None:
-        raise UserError(
-            f"There is no sweep named {name!r} in this ledger.",
-            remedy="Start the sweep's own command first, or name it with --sweep NAME.",
-        )
+    sweep = require_sweep(database, name)
     if sweep.state is SweepState.CANCELLED:
         raise UserError(f"The sweep {name!r} is cancelled.", remedy=f"`sweeper retry {name}` takes it up again.")
     return SweepFacts(

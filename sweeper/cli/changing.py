@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from sweeper.cli.opening import open_ledger, pick_trial, require_sweep
+from sweeper.cli.opening import open_ledger, pick_trial
 from sweeper.errors import UserError
 from sweeper.ids import TrialNumber
 from sweeper.ledger import commands, reads
 from sweeper.ledger.database import Database
+from sweeper.ledger.sweeps import require_sweep
 from sweeper.model.states import FINAL_STATES, TrialState
 from sweeper.model.trial import Sweep
 

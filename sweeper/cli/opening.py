@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -10,7 +9,6 @@ from sweeper.errors import UserError
 from sweeper.ledger.database import Database, open_database
 from sweeper.ledger.embedded import ensure_server
 from sweeper.ledger.reads import trials
-from sweeper.ledger.sweeps import find_sweep, list_sweeps
 from sweeper.model.trial import Sweep, Trial
 from sweeper.settings import Places, resolve_places
 
@@ -45,21 +43,6 @@ def ledger_url(places: Places) -> str:
             remedy="run a sweep (python train.py -m hydra/launcher=sweeper) or set SWEEPER_DATABASE_URL, SWEEPER_HOME",
         )
     return ensure_server(places.home)
-
-
-def require_sweep(database: Database, name: str) -> Sweep:
-    """Give the sweep of this name.
-
-    Raises:
-        UserError: there is none; the message names those of similar name.
-    """
-    sweep = find_sweep(database, name)
-    if sweep is not None:
-        return sweep
-    known = [summary.sweep.name for summary in list_sweeps(database)]
-    close = difflib.get_close_matches(name, known, n=3) or known[:5]
-    remedy = f"known are: {', '.join(close)}" if close else "this ledger holds no sweeps"
-    raise UserError(f"there is no sweep named {name!r}", remedy=remedy)
 
 
 def require_trial(database: Database, sweep: Sweep, text: str) -> Trial:

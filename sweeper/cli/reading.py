@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeper.checkpoint.keys import trial_prefix
-from sweeper.cli.opening import open_ledger, require_sweep, require_trial
+from sweeper.cli.opening import open_ledger, require_trial
 from sweeper.cli.output import console, say_json
 from sweeper.cli.progress import counts_text, running_table
 from sweeper.cli.records import (
@@ -28,7 +28,7 @@ from sweeper.cli.sheets import attempts_table, checkpoints_table, facts_table, r
 from sweeper.cli.texts import result_text
 from sweeper.ledger import reads
 from sweeper.ledger.database import Database
-from sweeper.ledger.sweeps import SweepSummary, list_sweeps
+from sweeper.ledger.sweeps import SweepSummary, list_sweeps, require_sweep
 from sweeper.model.states import TrialState
 from sweeper.model.trial import Attempt, Sweep, Trial
 

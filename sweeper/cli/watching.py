@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from sweeper.cli.opening import open_ledger, require_sweep
+from sweeper.cli.opening import open_ledger
 from sweeper.cli.progress import open_progress
 from sweeper.cli.records import progress_record
 from sweeper.errors import LedgerUnavailable
 from sweeper.ids import SweepId, TrialId
 from sweeper.ledger import reads
 from sweeper.ledger.database import Database
-from sweeper.ledger.sweeps import find_sweep
+from sweeper.ledger.sweeps import find_sweep, require_sweep
 from sweeper.model.progress import ProgressSink, SweepProgress, Transition
 from sweeper.model.states import SweepState
 from sweeper.model.trial import Attempt, Trial

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import unicodedata
 from collections.abc import Mapping
@@ -161,6 +162,21 @@ def list_sweeps(db: Statements) -> list[SweepSummary]:
             sweep=_sweep(row), counts=counts, last_activity_at=max(moments, default=None)
         )
     return list(summaries.values())
+
+
+def require_sweep(db: Statements, name: str) -> Sweep:
+    """Give the sweep of this name.
+
+    Raises:
+        UserError: there is none; the message names those of similar name.
+    """
+    sweep = find_sweep(db, name)
+    if sweep is not None:
+        return sweep
+    known = [summary.sweep.name for summary in list_sweeps(db)]
+    close = difflib.get_close_matches(name, known, n=3) or known[:5]
+    remedy = f"known are: {', '.join(close)}" if close else "this ledger holds no sweeps"
+    raise UserError(f"there is no sweep named {name!r}", remedy=remedy)
 
 
 def settle_sweep(db: Statements, sweep_id: SweepId) -> SweepState:
