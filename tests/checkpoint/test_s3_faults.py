@@ -21,6 +21,8 @@ from tests.checkpoint.saves import TRIAL, layout_of, load, noise, save, small_sa
 from tests.faults.tcp_proxy import TcpProxy
 from tests.s3_server import S3Server
 
+pytestmark = pytest.mark.slow
+
 pytest_plugins = ["tests.s3_server"]
 
 

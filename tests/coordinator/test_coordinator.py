@@ -429,6 +429,7 @@ def test_after_an_outage_longer_than_anybody_is_waited_for_no_living_command_is_
     assert len(list_askers(bench.database, bench.sweep.sweep_id)) == 2
 
 
+@pytest.mark.slow
 def test_a_ledger_put_back_under_a_running_command_trains_nothing_twice(bench: Bench) -> None:
     """ONCE, RECONCILE: trial, attempts and requests are gone; the next high-water mark tells."""
     run = Run(bench, "c", highwater_every_s=5.0)

@@ -17,6 +17,8 @@ from sweeper.trial.host import boot_id, holder_is_dead
 
 from .conftest import alive, wait_until
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parent / "script.py"
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from .scenario import Scenario
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("seed", [4, 17])
 def test_a_seed_gives_the_same_history_twice(ledger_url: str, seed: int) -> None:
