@@ -117,7 +117,8 @@ class LocalStore:
             with contextlib.suppress(FileNotFoundError):
                 return write()
             self._require_root(f"writing {path}")
-            with contextlib.suppress(FileNotFoundError):
+            # Also "exists": it did when the call looked, and was gone when the call looked what it is.
+            with contextlib.suppress(FileNotFoundError, FileExistsError):
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
         raise StoreUnavailable(f"the folder of {path} vanishes as often as it is made")
 

@@ -29,8 +29,6 @@ import sys
 from pathlib import Path
 from sweeper.ledger.file_locks import is_locked
 from sweeper.ledger.embedded import ensure_server
-
-pytestmark = pytest.mark.slow
 home, idle_s = Path(sys.argv[1]), float(sys.argv[2])
 print(ensure_server(home, idle_s=idle_s, options={"fsync": "off"}), flush=True)
 """
