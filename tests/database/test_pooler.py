@@ -28,7 +28,7 @@ PGBOUNCER = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/s
 def pooled_url(fresh_database: str) -> Iterator[str]:
     """The fresh database by way of pgbouncer in transaction mode with a pool of five."""
     if PGBOUNCER is None:
-        pytest.skip("pgbouncer is not installed (Debian package pgbouncer; `make setup` installs it)")
+        pytest.skip("pgbouncer is not installed (Debian package pgbouncer; `make test` installs it)")
     server = conninfo_to_dict(fresh_database)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
