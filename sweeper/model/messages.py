@@ -43,8 +43,10 @@ class Start:
     restore: dict[str, int] | None
     """`Restore` as a mapping, or None."""
     first_seq: int
-    search: bool = False
-    """Whether the return value must be numeric (a search), or may be anything tagged JSON carries (a plain grid)."""
+    objectives: int = 0
+    """How many numbers the function must return (a search); 0: anything that tagged JSON carries (a plain grid)."""
+    reports_wait: bool = False
+    """Whether a report waits for what the search decides on it (`Decided`), so that nothing depends on timing."""
     trace: bool = False
     """Whether the child keeps a record of every batch and stages its final state (`sweeper check` only)."""
 
@@ -72,6 +74,16 @@ class Stop:
     reason: str
     save: bool
     seconds_left: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """Worker to child, where reports wait: the search has decided on the report of `step`, and training goes on.
+
+    When it does not go on, `Stop` comes instead.
+    """
+
+    step: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +144,8 @@ class Invalid:
 
     detail: str
     step: int
+    fault: str | None = None
+    """`ObjectiveFault` of a value that is no objective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,14 +166,14 @@ class Failed:
     step: int
 
 
-ToChild = Start | Saved | SaveNow | Stop
+ToChild = Start | Saved | SaveNow | Stop | Decided
 ToWorker = Started | Refused | Reported | Sealed | SaveFailed | Finished | Invalid | Stopped | Failed
 LAST_MESSAGES: Final = (Refused, Finished, Invalid, Stopped, Failed)
 
 _BY_NAME: Final[dict[str, type[Any]]] = {
     kind.__name__: kind
-    for kind in (Start, Saved, SaveNow, Stop, Started, Refused, Reported, Sealed, SaveFailed, Finished, Invalid,
-                 Stopped, Failed)
+    for kind in (Start, Saved, SaveNow, Stop, Decided, Started, Refused, Reported, Sealed, SaveFailed, Finished,
+                 Invalid, Stopped, Failed)
 }  # fmt: skip
 MAX_FRAME_BYTES: Final = 64 << 20
 

@@ -55,6 +55,22 @@ class CheckpointState(StrEnum):
     RETIRED = "retired"
 
 
+class ObjectiveFault(StrEnum):
+    """Why a returned value is no objective."""
+
+    NONE = "none"
+    NAN = "nan"
+    KIND = "kind"
+    ARITY = "arity"
+
+
+class SearchStopKind(StrEnum):
+    """How the search ends or interrupts a trial that may be running."""
+
+    PRUNE = "prune"
+    PAUSE = "pause"
+
+
 TRANSITIONS: dict[TrialState, dict[TrialState, str]] = {
     TrialState.PENDING: {
         TrialState.RUNNING: "lease_trial",

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sweeper.ids import AskerId, ConfigHash, LeaseId, SweepId, TrialId, TrialNumber, WorkerId
 from sweeper.model.retry import RetryPolicy
-from sweeper.model.states import AttemptOutcome, CheckpointState, SweepState, TrialState
+from sweeper.model.states import AttemptOutcome, CheckpointState, SearchStopKind, SweepState, TrialState
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """What tagged JSON is made of (see `sweeper.model.tagged`)."""
@@ -24,6 +24,15 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchStop:
+    """A decision that the holder of a trial has to obey: its history ends, or pauses, at the report of `step`."""
+
+    kind: SearchStopKind
+    step: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRef:
     """A committed checkpoint as its ledger row names it."""
 
@@ -34,6 +43,8 @@ class CheckpointRef:
     manifest_hash: str
     size_bytes: int
     state: CheckpointState = CheckpointState.LIVE
+    config_hash: ConfigHash | None = None
+    """The trial whose training it holds, where that is another one (an heir's inherited head)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +72,8 @@ class Grant:
     though no row names them."""
     params: Mapping[str, Json] = field(default_factory=dict)
     """What the trial's overrides set, by key, typed (`NewTrial.params`)."""
+    stop: SearchStop | None = None
+    """What the search decided while nobody held the trial: obey it before a child is started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +110,8 @@ class SweepSpec:
     store_url: str
     """Without credentials."""
     seed: int = 0
-    direction: str | None = None
+    search: Mapping[str, Json] | None = None
+    """`SearchSpec.as_json`; None for a plain grid."""
     identity: Mapping[str, Json] = field(default_factory=dict)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     checkpoint_keep: int = 3
@@ -116,7 +130,8 @@ class Sweep:
     sweep_dir: str
     store_url: str
     seed: int
-    direction: str | None
+    search: Mapping[str, Json] | None
+    """`SearchSpec.as_json`; None for a plain grid."""
     identity: Mapping[str, Json]
     retry: RetryPolicy
     checkpoint_keep: int
