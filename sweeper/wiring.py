@@ -16,7 +16,7 @@ from typing import TypeVar
 from sweeper.checkpoint.ownership import claim_name, owner_of, write_sweep_file
 from sweeper.checkpoint.store import ObjectStore, open_store, probe
 from sweeper.clock import Clock, SystemClock
-from sweeper.coordinator.parts import CoordinatorParts
+from sweeper.coordinator.parts import CoordinatorParts, SearchPlan
 from sweeper.coordinator.program import CoordinatorEnd, coordinator_program
 from sweeper.coordinator.rollback import notice_rollback
 from sweeper.engines.local import LocalWorkers, PipedWorker, WorkerHandle
@@ -185,11 +185,14 @@ def coordinate(
     *,
     start_workers: Callable[[int], WorkerHandle],
     progress: ProgressSink,
+    search: SearchPlan | None = None,
 ) -> CoordinatorEnd:
     """Coordinate until everything this command asked for is final, or a signal comes. Call on the main thread.
 
-    Returns at once, with no worker started, when all of it is final already. The caller maps the end's kind to an
-    exit status: done (0, or 1 if any failed), evicted (75), failed_fast (1), workers_failed (1).
+    With a search nobody calls `ask_for`: whatever the sweep has open is asked for, and each new proposal. Returns at
+    once, with no worker started, when all of it is final already. The caller maps the end's kind to an exit status:
+    done (0, or 1 if any failed), stopped (0, with its reason as a line), evicted (75), failed_fast (1),
+    workers_failed (1).
 
     Raises:
         UserError: the sweep's name was taken over by another ledger.

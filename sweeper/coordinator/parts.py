@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from sweeper.checkpoint.store import ObjectStore
 from sweeper.clock import Clock
 from sweeper.ids import CoordinatorId, LedgerId
 from sweeper.ledger.database import Statements
-from sweeper.model.progress import ProgressSink
-from sweeper.model.trial import AskerRecord, Holder, Sweep
+from sweeper.model.progress import ProgressSink, SearchProgress
+from sweeper.model.search import SearchSpec
+from sweeper.model.states import TrialState
+from sweeper.model.trial import AskerRecord, Holder, Json, NewTrial, Sweep
 from sweeper.model.waits import Background, Waitable
 from sweeper.settings import CoordinatorSettings
+
+if TYPE_CHECKING:  # a plain grid has no use for Optuna, whose import takes longer than a short trial
+    from sweeper.search.optimizer import SuggestMore
 
 
 class Workers(Protocol):
@@ -59,6 +64,94 @@ class Workers(Protocol):
         ...
 
 
+class Composer(Protocol):
+    """Makes a job of what was proposed."""
+
+    def __call__(self, number: int, params: Mapping[str, Json]) -> NewTrial:
+        """Compose the sweep's fixed values and these parameters, and identify the result.
+
+        Args:
+            number: the number that the config gets if it is new.
+            params: by parameter name, as `Proposal.params`; an absent parameter gets no override.
+
+        Raises:
+            UserError: there is no such config; the number is refused with that reason.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchLimits:
+    """When a search ends before its numbers are used up."""
+
+    value: float | None = None
+    """The first objective's value that is good enough, in its direction."""
+    timeout_s: float | None = None
+    """How long this run may take; what is unfinished then stays for the next run."""
+    max_failure_rate: float = 1.0
+    """Share of `n_trials` that may fail."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlan:
+    """A search as the running command gives it; code that it names is the command's own, never the ledger's (SAFE)."""
+
+    spec: SearchSpec
+    compose: Composer
+    enqueue: tuple[Mapping[str, Json], ...] = ()
+    """Points to try first, once each: values by parameter name, as tagged JSON. What is left out is chosen."""
+    suggest_more: SuggestMore | None = None
+    """The define-by-run function, called for each proposal after the plain space."""
+    limits: SearchLimits = field(default_factory=SearchLimits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEnd:
+    """That a search proposes nothing more, and why.
+
+    `kind` is done (what is unfinished is waited for), or one that ends the run at once: stopped (time is up) or
+    failed_fast.
+    """
+
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchStanding:
+    """How a search stands after a turn."""
+
+    counts: Mapping[TrialState, int]
+    """Its trials by state; states without any may be absent."""
+    end: SearchEnd | None
+    """None while there is more to propose."""
+    wanted: int
+    """How many workers of this command could have something to do before long."""
+    changed: tuple[int, ...]
+    """Numbers of trials that may have changed state in this turn, for telling people."""
+    progress: SearchProgress
+
+
+class SearchTurns(Protocol):
+    """A search as its coordinator sees it; its turn comes before the plan is made."""
+
+    def turn(self, fence: int | None) -> SearchStanding:
+        """Bring memory in line with the ledger; with the sweep's fence also decide, promote and propose.
+
+        Raises:
+            LedgerUnavailable: call again; whatever was committed is kept, whatever was not is chosen again, the same.
+        """
+        ...
+
+    def finish(self, fence: int | None) -> None:
+        """Bring the ledger and the mirror up to date once more, before the command leaves.
+
+        Raises:
+            LedgerUnavailable: it stays as it is.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorParts:
     """Everything with an outside; nothing here is built by the coordinator itself."""
@@ -85,3 +178,5 @@ class CoordinatorParts:
     workers: Workers
     sink: ProgressSink
     settings: CoordinatorSettings
+    search: SearchTurns | None = None
+    """None for a plain grid."""

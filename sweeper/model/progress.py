@@ -28,6 +28,21 @@ class RunningTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchProgress:
+    """What only a search has, at one moment."""
+
+    proposed: int
+    """Numbers given so far, repeats and refused proposals too."""
+    n_trials: int
+    repeats: int = 0
+    """Proposals that gave a config which another number had first."""
+    best: tuple[TrialNumber, float] | None = None
+    """The best completed trial and its value; None before the first, and with several objectives."""
+    mirror_lag: int | None = None
+    """Trials that the Optuna study does not show as they are; None where there is none, or it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepProgress:
     """A sweep at one moment."""
 
@@ -39,6 +54,8 @@ class SweepProgress:
     """Attempts that ended evicted, since the sweep began."""
     not_requested: int = 0
     """Unfinished trials that no live command asks for."""
+    search: SearchProgress | None = None
+    """None for a plain grid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
