@@ -12,7 +12,7 @@ from sweeper.clock import SystemClock
 from sweeper.hydra.compose import TemplateLoader
 from sweeper.hydra.directories import trial_subdir
 from sweeper.hydra.jobs import compose_jobs
-from sweeper.hydra.settings import LauncherSettings
+from sweeper.launch.settings import LauncherSettings
 from sweeper.model.messages import Start
 from sweeper.model.waits import Child
 from sweeper.trial.child_starter import ChildStarter

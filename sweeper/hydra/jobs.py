@@ -13,8 +13,8 @@ from sweeper.errors import UserError
 from sweeper.hydra.compose import TemplateLoader
 from sweeper.hydra.directories import check_lengths, check_unshared, trial_subdir
 from sweeper.hydra.identity import identity_values
-from sweeper.hydra.settings import carries_secret
 from sweeper.ids import ConfigHash
+from sweeper.launch.settings import carries_secret
 from sweeper.model.config_hash import canonical_document, canonical_value, hash_text
 from sweeper.model.trial import Json, NewTrial, Trial
 from sweeper.settings import IdentitySettings, Places

@@ -32,9 +32,10 @@ from sweeper.hydra.naming import (
     describe_task,
     sweep_dir_expression,
 )
-from sweeper.hydra.settings import LauncherSettings, check_overrides, read_settings
+from sweeper.hydra.settings import check_overrides, read_settings
 from sweeper.hydra.task import HydraTask
-from sweeper.hydra.worker_role import CHECK, WORKER, asked_role, be_worker, worker_role
+from sweeper.launch.settings import LauncherSettings
+from sweeper.launch.worker_role import CHECK, WORKER, Work, asked_role, be_worker, worker_role
 from sweeper.ledger.sweeps import find_sweep
 from sweeper.model.trial import Sweep
 from sweeper.trial.child import child_role
@@ -64,16 +65,21 @@ def prepare(context: HydraContext, function: TaskFunction, config: DictConfig) -
             context=context, loader=loader, function=function, master=config, identity=settings.identity
         )
         children = {CHILD_ROLE: child_role(trial_task)}
-        roles = {**children, WORKER_ROLE: worker_role(children, settings, trial_task)}
+        work = Work(
+            children=children,
+            fallback=FreshParent(None, children),
+            places=settings.places,
+            settings=settings.worker,
+            output_subdir=trial_task.output_subdir,
+        )
+        roles = {**children, WORKER_ROLE: worker_role(work)}
         if asked is None:
             run_role_from_environment(roles)
         if asked is not None and asked.kind == CHECK:
             return Checking(loader=loader, config=config, settings=settings, children=children)
         _prime(loader, config)
         if asked is not None and asked.kind == WORKER:
-            be_worker(
-                children, settings, trial_task, asked.sweep or settings.name or _name_here(settings, task, config)
-            )
+            be_worker(work, asked.sweep or settings.name or _name_here(settings, task, config))
         return _begin(loader, config, settings, task, roles if asked is None else None, asked.sweep if asked else None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hydra.core.utils import JobReturn, configure_log, setup_globals
@@ -14,24 +14,23 @@ from omegaconf import DictConfig
 
 from sweeper.cli.progress import is_live, open_progress
 from sweeper.coordinator.program import CoordinatorEnd
-from sweeper.engines.local import WorkerHandle
-from sweeper.errors import UserError
 from sweeper.hydra.answering import INTERRUPTED, answering, leave
 from sweeper.hydra.compose import TemplateLoader
-from sweeper.hydra.console import log_above_display
 from sweeper.hydra.directories import pin_sweep_dir
 from sweeper.hydra.jobs import Job, check_directories, check_secrets, compose_jobs, distinct
 from sweeper.hydra.naming import Task
 from sweeper.hydra.results import job_return
-from sweeper.hydra.settings import LauncherSettings
-from sweeper.hydra.telling import FailureLog, nothing_to_run, what_failed
 from sweeper.ids import ConfigHash
+from sweeper.launch.console import log_above_display
+from sweeper.launch.local_workers import WorkerStarter
+from sweeper.launch.settings import LauncherSettings
+from sweeper.launch.telling import FailureLog, nothing_to_run, what_failed
 from sweeper.ledger.reads import trials as read_trials
 from sweeper.ledger.sweeps import find_sweep
-from sweeper.model.trial import Json, Sweep, SweepSpec, Trial
-from sweeper.trial.spawning import ForkUnsafe, Spawner, SpawnFailed
+from sweeper.model.trial import Sweep, SweepSpec, Trial
+from sweeper.trial.spawning import Spawner
 from sweeper.trial.warm_parent import WarmParent
-from sweeper.wiring import Backends, ask_for, begin_asking, begin_sweep, coordinate, start_workers
+from sweeper.wiring import Backends, ask_for, begin_asking, begin_sweep, coordinate
 
 log = logging.getLogger("sweeper.launcher")
 _AGAIN = "run the same command again to go on from there"
@@ -60,8 +59,9 @@ class Launch:
         self._name = name
         self._default_named = default_named
         self._backends = backends
-        self._spawner: Spawner | None = warm
-        self._fallback = fallback
+        self._start_worker = WorkerStarter(
+            warm, fallback, sweep=name, gpus=settings.gpus, verbose=bool(config.hydra.verbose)
+        )
         for held in (backends, warm):
             if held is not None:
                 weakref.finalize(self, held.close)
@@ -121,7 +121,7 @@ class Launch:
                     sweep,
                     asking,
                     self._settings.coordinator,
-                    start_workers=self._start_worker(sweep),
+                    start_workers=self._start_worker,
                     progress=sink,
                 )
                 found = read_trials(backends.database, sweep.sweep_id, numbers)
@@ -130,26 +130,6 @@ class Launch:
             finally:
                 sink.close()
         return {trial.config_hash: trial for trial in found}, end
-
-    def _start_worker(self, sweep: Sweep) -> Callable[[int], WorkerHandle]:
-        gpus, verbose = self._settings.gpus, bool(self._config.hydra.verbose)
-
-        def payload(index: int) -> Json:
-            return {"sweep": sweep.name, "gpu": gpus[index % len(gpus)] if gpus else None, "verbose": verbose}
-
-        def start(index: int) -> WorkerHandle:
-            if self._spawner is None:
-                raise UserError("a coordinator without local workers was asked to start one")
-            try:
-                return start_workers(self._spawner, payload)(index)
-            except (ForkUnsafe, SpawnFailed) as error:
-                if self._fallback is None:
-                    raise
-                log.warning("workers start in fresh interpreters, some seconds each: %s", error)
-                self._spawner, self._fallback = self._fallback, None
-                return start_workers(self._spawner, payload)(index)
-
-        return start
 
     def _spec(self, sweep_dir: Path) -> SweepSpec:
         settings, identity = self._settings, self._settings.identity

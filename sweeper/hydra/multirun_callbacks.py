@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Final
 
 from hydra._internal.callbacks import Callbacks
 
-from sweeper.trial.fresh import ROLE_VARIABLE
-
-COORDINATOR: Final = "coordinator"
-"""The one role that is a command of its own."""
+from sweeper.trial.fresh import COORDINATOR, ROLE_VARIABLE
 
 
 def silence_multirun_callbacks() -> None:

@@ -19,7 +19,7 @@ from hydra.types import TaskFunction
 from omegaconf import DictConfig
 
 from sweeper.errors import UserError
-from sweeper.hydra.settings import MAX_NAME_CHARACTERS
+from sweeper.launch.settings import MAX_NAME_CHARACTERS
 from sweeper.model.states import SweepState
 from sweeper.model.trial import Sweep
 

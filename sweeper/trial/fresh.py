@@ -25,7 +25,10 @@ from sweeper.trial.kernel import die_with_parent, exit_status, has_ended, kill_g
 from sweeper.trial.spawning import HIDDEN_VARIABLES, Role, SpawnFailed, perform
 
 ROLE_VARIABLE: Final = "SWEEPER_ROLE"
-"""JSON: the role's name, the payload's descriptor, the role's descriptors, the parent to die with (or null)."""
+"""JSON: the role's name, the payload's descriptor, the role's descriptors, the parent to die with (or null). Set by
+hand (`sweeper worker -- …`), it is a bare word."""
+COORDINATOR: Final = "coordinator"
+"""The one role by hand that is a command of its own."""
 
 
 def this_command(argv: Sequence[str] | None = None) -> list[str]:

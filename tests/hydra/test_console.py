@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from sweeper.cli.progress import ABOVE_DISPLAY
-from sweeper.hydra.console import log_above_display
+from sweeper.launch.console import log_above_display
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import UserError
-from sweeper.hydra.settings import LauncherSettings, carries_secret, check_name, check_overrides, read_settings
+from sweeper.hydra.settings import check_overrides, read_settings
+from sweeper.launch.settings import LauncherSettings, carries_secret, check_name
 from tests.hydra.composing import Application
 
 SWEEPER = "hydra/launcher=sweeper"

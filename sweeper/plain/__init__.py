@@ -1,0 +1,1 @@
+"""Sweeps of an importable function over plain mappings: no Hydra."""
