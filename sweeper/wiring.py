@@ -85,7 +85,7 @@ def begin_sweep(backends: Backends, spec: SweepSpec) -> Sweep:
     The claim comes first: a name that belongs to another ledger is refused before any row exists.
 
     Raises:
-        UserError: the name belongs to another ledger, or the sweep differs (task, direction, …).
+        UserError: the name belongs to another ledger, or the sweep differs (task, search, …).
     """
     return _patiently(lambda: _begin_sweep(backends, spec))
 
@@ -407,7 +407,7 @@ def _sweep_mapping(sweep: Sweep) -> Mapping[str, Json]:
         "sweep_dir": sweep.sweep_dir,
         "store_url": sweep.store_url,
         "seed": sweep.seed,
-        "direction": sweep.direction,
+        "search": None if sweep.search is None else dict(sweep.search),
         "identity": dict(sweep.identity),
         "created_at": sweep.created_at.isoformat(),
         "retry": {

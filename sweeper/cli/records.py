@@ -116,7 +116,7 @@ def sweep_record(sweep: Sweep, counts: Mapping[TrialState, int]) -> Record:
         "sweep_dir": sweep.sweep_dir,
         "store": sweep.store_url,
         "seed": sweep.seed,
-        "direction": sweep.direction,
+        "directions": None if sweep.search is None else sweep.search["directions"],
         "created_at": moment(sweep.created_at),
         "counts": {state.value: counts.get(state, 0) for state in TrialState},
     }

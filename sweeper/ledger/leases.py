@@ -23,7 +23,7 @@ from sweeper.ledger.storable import storable
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import Grant, Holder, Lease, WorkerRecord
 
-CODE: Final = 1
+CODE: Final = 2
 """Generation of this code; a ledger whose `min_code` is higher gives it no more leases."""
 
 RELEASES: Final = frozenset(

@@ -25,7 +25,7 @@ _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     **dict.fromkeys(
         ("sweep_id", "lease_id", "worker_id", "asker_id", "coordinator_id", "standing_id", "config_hash"), _TEXT
     ),
-    **dict.fromkeys(("name", "task", "source_digest", "sweep_dir", "store_url", "direction", "state"), _TEXT),
+    **dict.fromkeys(("name", "task", "source_digest", "sweep_dir", "store_url", "state"), _TEXT),
     **dict.fromkeys(("host", "boot_id", "lock_path", "lock_inode", "pool"), _TEXT),
     **dict.fromkeys(("outcome", "reason", "error", "adopted_from", "outcome_key", "outcome_hash"), _TEXT),
     **dict.fromkeys(("manifest_key", "manifest_hash", "evidence"), _TEXT),
@@ -38,7 +38,7 @@ _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     **dict.fromkeys(("lease_s", "heartbeat_s", "delay_jitter", "save_s", "older_than_s"), _DOUBLE),
     **dict.fromkeys(("backoff_s", "backoff_max_s"), _DOUBLE),
     **dict.fromkeys(("child_started", "outcome_stored", "from_zero", "default_named"), _BOOLEAN),
-    **dict.fromkeys(("result", "identity"), _JSON),
+    **dict.fromkeys(("result", "identity", "search"), _JSON),
     **dict.fromkeys(("texts", "hashes", "overrides", "params", "metrics", "manifest_keys"), ARRAY(_TEXT)),
     **dict.fromkeys(("steps", "at_steps", "trial_ids"), ARRAY(_BIG)),
     "numbers": ARRAY(_INTEGER),

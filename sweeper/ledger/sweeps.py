@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,14 +13,15 @@ import sqlalchemy as sa
 from sweeper.errors import UserError
 from sweeper.ids import CoordinatorId, LedgerId, SweepId
 from sweeper.ledger.guards import NOW
+from sweeper.ledger.matching import as_stored, check_name, check_same
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
 from sweeper.model.retry import RetryPolicy
 from sweeper.model.states import SweepState, TrialState
-from sweeper.model.trial import Json, Sweep, SweepSpec
+from sweeper.model.trial import Sweep, SweepSpec
 
 _SWEEP: Final = """
-s.sweep_id, s.name, s.state, s.task, s.source_digest, s.sweep_dir, s.store_url, s.seed, s.direction, s.identity,
+s.sweep_id, s.name, s.state, s.task, s.source_digest, s.sweep_dir, s.store_url, s.seed, s.search, s.identity,
 s.max_crashes, s.max_no_progress, s.backoff_s, s.backoff_max_s, s.checkpoint_keep, s.created_at"""
 
 _LEDGER_ID = statement("SELECT l.ledger_id FROM sweeper.ledger l")
@@ -30,9 +29,9 @@ _LEDGER_ID = statement("SELECT l.ledger_id FROM sweeper.ledger l")
 _INSERT = statement(f"""
 WITH opened AS (
     INSERT INTO sweeper.sweeps
-        (sweep_id, name, task, source_digest, sweep_dir, store_url, seed, direction, identity, max_crashes,
+        (sweep_id, name, task, source_digest, sweep_dir, store_url, seed, search, identity, max_crashes,
          max_no_progress, backoff_s, backoff_max_s, checkpoint_keep, default_named, created_at)
-    VALUES (:sweep_id, :name, :task, :source_digest, :sweep_dir, :store_url, :seed, :direction, :identity, :max_crashes,
+    VALUES (:sweep_id, :name, :task, :source_digest, :sweep_dir, :store_url, :seed, :search, :identity, :max_crashes,
             :max_no_progress, :backoff_s, :backoff_max_s, :checkpoint_keep, :default_named, {NOW})
     ON CONFLICT (name) DO NOTHING
     RETURNING sweep_id
@@ -44,12 +43,14 @@ RETURNING sweep_id
 _REFRESH = statement("""
 UPDATE sweeper.sweeps s
 SET source_digest = :source_digest, max_crashes = :max_crashes, max_no_progress = :max_no_progress,
-    backoff_s = :backoff_s, backoff_max_s = :backoff_max_s, checkpoint_keep = :checkpoint_keep, identity = :identity
+    backoff_s = :backoff_s, backoff_max_s = :backoff_max_s, checkpoint_keep = :checkpoint_keep, identity = :identity,
+    search = :search
 WHERE s.sweep_id = :sweep_id AND
     (s.source_digest, s.max_crashes, s.max_no_progress, s.backoff_s, s.backoff_max_s, s.checkpoint_keep,
-     s.identity::text)
+     s.identity::text, s.search::text)
     IS DISTINCT FROM
-    (:source_digest, :max_crashes, :max_no_progress, :backoff_s, :backoff_max_s, :checkpoint_keep, (:identity)::text)
+    (:source_digest, :max_crashes, :max_no_progress, :backoff_s, :backoff_max_s, :checkpoint_keep, (:identity)::text,
+     (:search)::text)
 """)
 
 _FIND = statement(f"SELECT {_SWEEP} FROM sweeper.sweeps s WHERE s.name = :name")
@@ -73,8 +74,12 @@ WITH settled AS (
     UPDATE sweeper.sweeps s
     SET state = n.state
     FROM (
-        SELECT CASE WHEN bool_and(t.finished_at IS NOT NULL) THEN 'finished' ELSE 'active' END AS state
-        FROM sweeper.trials t WHERE t.sweep_id = :sweep_id
+        SELECT CASE WHEN count(t.trial_id) > count(t.finished_at) THEN 'active'
+                    WHEN w.search IS NOT NULL THEN w.state
+                    WHEN count(t.trial_id) > 0 THEN 'finished' ELSE 'active' END AS state
+        FROM sweeper.sweeps w LEFT JOIN sweeper.trials t ON t.sweep_id = w.sweep_id
+        WHERE w.sweep_id = :sweep_id
+        GROUP BY w.sweep_id
     ) n
     WHERE s.sweep_id = :sweep_id AND s.state NOT IN ('cancelled', n.state)
     RETURNING s.state
@@ -124,16 +129,17 @@ def ledger_id(db: Statements) -> LedgerId:
 def open_sweep(db: Statements, spec: SweepSpec, *, new_id: SweepId) -> Sweep:
     """Write the sweep's row, or match the one of that name: the same command again *is* resuming it.
 
-    A matched sweep keeps its directory; its retry limits, retention and source digest become those given.
+    A matched sweep keeps its directory; its retry limits, retention and source digest become those given. So does its
+    search, which may differ in what `sweeper.model.space_changes` accepts; `search_notices` says what is worth telling.
 
     Raises:
-        UserError: the name cannot be one; the row says another task, direction, seed, store or identity rule (each
+        UserError: the name cannot be one; the row says another task, seed, store, identity rule or search (each
             difference is named); or the sweep was cancelled.
     """
-    _check_name(spec.name)
+    check_name(spec.name)
     if not db.run(_INSERT, {"now": db.now, "sweep_id": new_id, **_columns(spec)}):
         known = _find(db, spec.name)
-        _check_same(spec, known)
+        check_same(spec, known)
         if known.state is SweepState.CANCELLED:
             raise UserError(
                 f"sweep {spec.name!r} was cancelled",
@@ -180,7 +186,10 @@ def require_sweep(db: Statements, name: str) -> Sweep:
 
 
 def settle_sweep(db: Statements, sweep_id: SweepId) -> SweepState:
-    """Bring the sweep's state in line: finished when it has trials and all are final, else active; cancelled stays."""
+    """Bring the sweep's state in line: finished when it has trials and all are final, else active; cancelled stays.
+
+    A search may propose more when all its trials are final: only `finish_search` ends it, an open trial takes it up.
+    """
     return SweepState(db.run(_SETTLE, {"sweep_id": sweep_id})[0].state)
 
 
@@ -212,37 +221,6 @@ def release_coordinator(db: Statements, sweep_id: SweepId, coordinator_id: Coord
     db.run(_RELEASE, {"sweep_id": sweep_id, "coordinator_id": coordinator_id, "fence": fence})
 
 
-def _check_name(name: str) -> None:
-    if not 1 <= len(name) <= 200 or any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-        shown = name if len(name) <= 60 else f"{name[:60]}…"
-        raise UserError(
-            f"sweep name {shown!r} cannot be one",
-            remedy="a sweep name has 1 to 200 characters and no control characters",
-        )
-
-
-def _check_same(spec: SweepSpec, known: Sweep) -> None:
-    """Refuse to mix two searches under one name, naming every difference.
-
-    `identity.version` may change: that is what it is for, and every hash changes with it.
-    """
-    pairs: dict[str, tuple[Json, Json]] = {
-        "task": (known.task, spec.task),
-        "direction": (known.direction, spec.direction),
-        "seed": (known.seed, spec.seed),
-        "store": (known.store_url, spec.store_url),
-    }
-    identity = _as_stored(spec.identity)
-    rules = [rule for rule in dict.fromkeys([*known.identity, *identity]) if rule != "version"]
-    pairs |= {f"identity.{rule}": (known.identity.get(rule), identity.get(rule)) for rule in rules}
-    differences = [f"{key}: {was!r}, now {now!r}" for key, (was, now) in pairs.items() if was != now]
-    if differences:
-        raise UserError(
-            f"sweep {spec.name!r} exists and differs: {'; '.join(differences)}",
-            remedy="give this sweep another name (hydra.launcher.name=...), or the same settings as before",
-        )
-
-
 def _find(db: Statements, name: str) -> Sweep:
     sweep = find_sweep(db, name)
     if sweep is None:
@@ -258,8 +236,8 @@ def _columns(spec: SweepSpec) -> dict[str, Any]:
         "sweep_dir": spec.sweep_dir,
         "store_url": spec.store_url,
         "seed": spec.seed,
-        "direction": spec.direction,
-        "identity": _as_stored(spec.identity),
+        "search": None if spec.search is None else as_stored(spec.search),
+        "identity": as_stored(spec.identity),
         "max_crashes": spec.retry.max_crashes,
         "max_no_progress": spec.retry.max_no_progress,
         "backoff_s": spec.retry.backoff_s,
@@ -267,11 +245,6 @@ def _columns(spec: SweepSpec) -> dict[str, Any]:
         "checkpoint_keep": spec.checkpoint_keep,
         "default_named": spec.default_named,
     }
-
-
-def _as_stored(identity: Mapping[str, Json]) -> dict[str, Json]:
-    stored: dict[str, Json] = json.loads(json.dumps(dict(identity), allow_nan=False))
-    return stored
 
 
 def _sweep(row: sa.Row[Any]) -> Sweep:
@@ -284,7 +257,7 @@ def _sweep(row: sa.Row[Any]) -> Sweep:
         sweep_dir=row.sweep_dir,
         store_url=row.store_url,
         seed=row.seed,
-        direction=row.direction,
+        search=row.search,
         identity=row.identity,
         retry=RetryPolicy(
             max_crashes=row.max_crashes,

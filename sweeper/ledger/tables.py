@@ -1,4 +1,4 @@
-"""The ledger's tables: schema `sweeper`, the only truth about what ran.
+"""The ledger's tables: schema `sweeper`, the only truth about what ran. Those of a search alone: `search_tables`.
 
 CHECK constraints tie columns to states, so a row that contradicts itself cannot be written by anyone. Who may move a
 trial from where to where is `sweeper.model.states.TRANSITIONS`; the statements that do it are in the sibling modules.
@@ -13,7 +13,15 @@ from enum import StrEnum
 
 import sqlalchemy as sa
 
-from sweeper.model.states import FINAL_STATES, AttemptOutcome, CheckpointState, SweepState, TrialState
+from sweeper.model.states import (
+    FINAL_STATES,
+    AttemptOutcome,
+    CheckpointState,
+    ObjectiveFault,
+    SearchStopKind,
+    SweepState,
+    TrialState,
+)
 
 SCHEMA = "sweeper"
 
@@ -29,7 +37,8 @@ metadata = sa.MetaData(
 )
 
 
-def _one_of(column: str, values: Iterable[StrEnum]) -> str:
+def one_of(column: str, values: Iterable[StrEnum]) -> str:
+    """Give the CHECK that a column holds one of the values."""
     return f"{column} IN ({', '.join(repr(value.value) for value in values)})"
 
 
@@ -45,11 +54,12 @@ def _no(name: str, *, comment: str | None = None) -> sa.Column[bool]:
     return sa.Column(name, sa.Boolean, nullable=False, server_default=sa.text("false"), comment=comment)
 
 
-def _moment(name: str, *, nullable: bool = False) -> sa.Column[datetime]:
+def moment(name: str, *, nullable: bool = False) -> sa.Column[datetime]:
+    """Give a column for a moment."""
     return sa.Column(name, sa.DateTime(timezone=True), nullable=nullable)
 
 
-_FINAL = _one_of("state", sorted(FINAL_STATES))
+_FINAL = one_of("state", sorted(FINAL_STATES))
 
 ledger = sa.Table(
     "ledger",
@@ -57,7 +67,7 @@ ledger = sa.Table(
     sa.Column("singleton", sa.Boolean, primary_key=True),
     sa.Column("ledger_id", sa.Text, nullable=False, comment="32 random hex digits, drawn when the tables are made"),
     sa.Column("min_code", sa.Integer, nullable=False, comment="workers of older code lease nothing more"),
-    _moment("created_at"),
+    moment("created_at"),
     sa.CheckConstraint("singleton", name="singleton"),
     comment="one row: who this ledger is",
 )
@@ -66,8 +76,8 @@ pulse = sa.Table(
     "pulse",
     metadata,
     sa.Column("singleton", sa.Boolean, primary_key=True),
-    _moment("last_seen_at"),
-    _moment("awake_since"),
+    moment("last_seen_at"),
+    moment("awake_since"),
     sa.CheckConstraint("singleton", name="singleton"),
     sa.CheckConstraint("awake_since <= last_seen_at", name="awake"),
     comment="one row: the witness that heartbeats could get through lately (BLIND)",
@@ -85,7 +95,11 @@ sweeps = sa.Table(
     sa.Column("sweep_dir", sa.Text, nullable=False, comment="pinned at the first launch"),
     sa.Column("store_url", sa.Text, nullable=False, comment="without credentials"),
     sa.Column("seed", sa.BigInteger, nullable=False),
-    sa.Column("direction", sa.Text),
+    sa.Column("direction", sa.Text, comment="unused; upgrades only add, and older programs that still run select it"),
+    sa.Column("search", sa.JSON, comment="what is searched and how; none for a plain grid"),
+    sa.Column("study_attrs", sa.JSON, comment="what samplers keep in the study, tagged JSON; none before the first"),
+    sa.Column("ended_reason", sa.Text, comment="why the search proposes no more"),
+    _big_count("revision", comment="raised when final trials are opened again: whatever was built on them is void"),
     sa.Column("identity", sa.JSON, nullable=False, comment="rules of config identity"),
     sa.Column("max_crashes", sa.Integer, nullable=False),
     sa.Column("max_no_progress", sa.Integer, nullable=False),
@@ -94,8 +108,8 @@ sweeps = sa.Table(
     sa.Column("checkpoint_keep", sa.Integer, nullable=False),
     sa.Column("default_named", sa.Boolean, nullable=False),
     _big_count("seen_fence", comment="highest fence found in the store when this ledger was behind it; else 0"),
-    _moment("created_at"),
-    sa.CheckConstraint(_one_of("state", SweepState), name="state"),
+    moment("created_at"),
+    sa.CheckConstraint(one_of("state", SweepState), name="state"),
     sa.CheckConstraint("char_length(name) BETWEEN 1 AND 200", name="name_length"),
     sa.CheckConstraint(
         "max_crashes >= 1 AND max_no_progress >= 1 AND backoff_s >= 0 AND backoff_max_s >= 0", name="retry"
@@ -109,7 +123,7 @@ coordinators = sa.Table(
     _count("next_number"),
     sa.Column("coordinator_id", sa.Text),
     _big_count("fence"),
-    _moment("lease_expires_at", nullable=True),
+    moment("lease_expires_at", nullable=True),
     sa.CheckConstraint("(coordinator_id IS NULL) = (lease_expires_at IS NULL)", name="held"),
     comment="one row a sweep: the next trial number, and the fenced coordinator",
     postgresql_with={"fillfactor": 50},
@@ -125,12 +139,12 @@ trials = sa.Table(
     sa.Column("state", sa.Text, nullable=False, server_default=TrialState.PENDING.value),
     _count("lineage"),
     _count("priority"),
-    _moment("available_at", nullable=True),
+    moment("available_at", nullable=True),
     # The lease. Heartbeats touch only lease_expires_at, step and child_started, none of them indexed, so they stay HOT.
     _big_count("fence"),
     sa.Column("lease_id", sa.Text),
     sa.Column("worker_id", sa.Text),
-    _moment("lease_expires_at", nullable=True),
+    moment("lease_expires_at", nullable=True),
     _no("child_started", comment="user code was reached under this lease"),
     _count("saved_seq", comment="highest checkpoint committed under this lease"),
     _big_count("step"),
@@ -139,7 +153,7 @@ trials = sa.Table(
     _count("crashes"),
     _count("no_progress"),
     sa.Column("crash_host", sa.Text),
-    _moment("crashed_at", nullable=True),
+    moment("crashed_at", nullable=True),
     # Where to resume.
     sa.Column(
         "head_id",
@@ -153,11 +167,16 @@ trials = sa.Table(
     sa.Column("outcome_key", sa.Text),
     sa.Column("outcome_hash", sa.Text),
     _no("outcome_stored"),
-    _moment("finished_at", nullable=True),
+    sa.Column("fault", sa.Text, comment="why what the function returned is no objective"),
+    moment("finished_at", nullable=True),
+    # What the search decided, for its holder to obey: the history ends or pauses at the report of that step.
+    sa.Column("stop_kind", sa.Text),
+    sa.Column("stop_step", sa.BigInteger),
+    sa.Column("stop_reason", sa.Text),
     # The projection into an Optuna study.
     sa.Column("version", sa.BigInteger, nullable=False, server_default=sa.text("1")),
     _big_count("mirrored_version"),
-    sa.CheckConstraint(_one_of("state", TrialState), name="state"),
+    sa.CheckConstraint(one_of("state", TrialState), name="state"),
     sa.CheckConstraint(
         "(state = 'running') = (lease_id IS NOT NULL)"
         " AND (state = 'running') = (worker_id IS NOT NULL)"
@@ -173,6 +192,14 @@ trials = sa.Table(
     sa.CheckConstraint("NOT outcome_stored OR outcome_key IS NOT NULL", name="stored_outcome_is_named"),
     sa.CheckConstraint("(head_id IS NULL) = (head_step IS NULL)", name="head_is_whole"),
     sa.CheckConstraint("(crash_host IS NULL) = (crashed_at IS NULL)", name="crash_is_whole"),
+    sa.CheckConstraint(one_of("fault", ObjectiveFault), name="fault"),
+    sa.CheckConstraint("fault IS NULL OR state = 'failed'", name="fault_is_failed"),
+    sa.CheckConstraint(one_of("stop_kind", SearchStopKind), name="stop_kind"),
+    sa.CheckConstraint(
+        "(stop_kind IS NULL) = (stop_step IS NULL) AND (stop_kind IS NULL) = (stop_reason IS NULL)",
+        name="stop_is_whole",
+    ),
+    sa.CheckConstraint("stop_kind IS NULL OR state NOT IN ('paused', 'completed')", name="stop_is_open"),
     sa.CheckConstraint(
         "number >= 0 AND lineage >= 0 AND fence >= 0 AND attempts >= 0 AND crashes >= 0 AND no_progress >= 0"
         " AND step >= 0 AND saved_seq >= 0 AND version >= mirrored_version",
@@ -190,6 +217,7 @@ sa.Index(
 )
 # Also what expiry scans. There is none on lease_expires_at: with it no heartbeat is HOT.
 sa.Index("trials_lease", trials.c.lease_id, unique=True, postgresql_where=sa.text("state = 'running'"))
+sa.Index("trials_unfinished", trials.c.sweep_id, trials.c.number, postgresql_where=sa.text("finished_at IS NULL"))
 sa.Index("trials_unmirrored", trials.c.sweep_id, postgresql_where=sa.text("version <> mirrored_version"))
 
 configs = sa.Table(
@@ -210,6 +238,7 @@ numbers = sa.Table(
     sa.Column("number", sa.Integer, primary_key=True),
     sa.Column("trial_id", sa.BigInteger, sa.ForeignKey(trials.c.trial_id, ondelete="CASCADE")),
     sa.Column("reason", sa.Text, comment="why this number has no trial"),
+    sa.Column("proposal", sa.JSON, comment="what the sampler chose, and what it needs to know of that later"),
     sa.CheckConstraint("(trial_id IS NULL) <> (reason IS NULL)", name="trial_or_reason"),
     comment="first numbers and aliases alike",
 )
@@ -225,7 +254,7 @@ askers = sa.Table(
     sa.Column("lock_path", sa.Text, nullable=False),
     sa.Column("lock_inode", sa.Text, nullable=False),
     sa.Column("pid", sa.Integer, nullable=False),
-    _moment("seen_at"),
+    moment("seen_at"),
     sa.Index("askers_sweep_id", "sweep_id"),
     comment="commands that ask for trials",
 )
@@ -251,9 +280,9 @@ workers = sa.Table(
     sa.Column("lock_inode", sa.Text, nullable=False),
     sa.Column("pid", sa.Integer, nullable=False),
     sa.Column("pool", sa.Text, nullable=False),
-    _moment("registered_at"),
+    moment("registered_at"),
     sa.Column("seen_at", sa.DateTime(timezone=True), nullable=False, comment="when it last asked for a trial"),
-    _moment("retired_at", nullable=True),
+    moment("retired_at", nullable=True),
     sa.Column("retire_reason", sa.Text),
     sa.CheckConstraint("retire_reason IS NULL OR retired_at IS NOT NULL", name="retired"),
     sa.Index("workers_sweep_id", "sweep_id"),
@@ -271,9 +300,9 @@ attempts = sa.Table(
     sa.Column("host", sa.Text, nullable=False),
     sa.Column("pool", sa.Text, nullable=False),
     sa.Column("threads", sa.Integer),
-    _moment("started_at"),
+    moment("started_at"),
     sa.Column("first_step", sa.BigInteger, nullable=False),
-    _moment("ended_at", nullable=True),
+    moment("ended_at", nullable=True),
     sa.Column("outcome", sa.Text),
     sa.Column("led_to", sa.Text, comment="the trial's state right after; the receipt that replays are answered from"),
     sa.Column("reason", sa.Text),
@@ -281,9 +310,9 @@ attempts = sa.Table(
     sa.Column("exit_code", sa.Integer),
     sa.Column("last_step", sa.BigInteger),
     sa.Column("adopted_from", sa.Text),
-    sa.CheckConstraint(_one_of("outcome", AttemptOutcome), name="outcome"),
+    sa.CheckConstraint(one_of("outcome", AttemptOutcome), name="outcome"),
     sa.CheckConstraint(
-        _one_of("led_to", [state for state in TrialState if state is not TrialState.RUNNING]), name="led_to"
+        one_of("led_to", [state for state in TrialState if state is not TrialState.RUNNING]), name="led_to"
     ),
     sa.CheckConstraint(
         "(ended_at IS NULL) = (outcome IS NULL) AND (ended_at IS NULL) = (led_to IS NULL)", name="ends_once"
@@ -310,9 +339,9 @@ checkpoints = sa.Table(
     sa.Column("save_s", sa.Double, comment="from the seal to the commit; unknown when adopted"),
     sa.Column("state", sa.Text, nullable=False, server_default=CheckpointState.LIVE.value),
     sa.Column("evidence", sa.Text, comment="why it is suspect"),
-    _moment("committed_at"),
-    _moment("retired_at", nullable=True),
-    sa.CheckConstraint(_one_of("state", CheckpointState), name="state"),
+    moment("committed_at"),
+    moment("retired_at", nullable=True),
+    sa.CheckConstraint(one_of("state", CheckpointState), name="state"),
     sa.CheckConstraint("(state = 'retired') = (retired_at IS NOT NULL)", name="retired"),
     sa.UniqueConstraint("trial_id", "manifest_key"),
 )
@@ -327,5 +356,5 @@ reports = sa.Table(
     sa.Column("value", sa.Double, nullable=False, comment="NaN and infinities included"),
     sa.Column("metrics", sa.JSON, nullable=False, comment="tagged JSON"),
     sa.Column("fence", sa.BigInteger, nullable=False),
-    _moment("reported_at"),
+    moment("reported_at"),
 )

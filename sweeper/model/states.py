@@ -71,6 +71,23 @@ class SearchStopKind(StrEnum):
     PAUSE = "pause"
 
 
+class PinReason(StrEnum):
+    """Why a checkpoint outlives retention."""
+
+    RUNG = "rung"
+    """A paused trial goes on from it, if it is promoted."""
+    HEIR = "heir"
+    """Another trial begins with it."""
+    BEST = "best"
+
+
+class PointSource(StrEnum):
+    """Who enqueued a point: the command's config, or somebody on the mirrored study."""
+
+    CONFIG = "config"
+    MIRROR = "mirror"
+
+
 TRANSITIONS: dict[TrialState, dict[TrialState, str]] = {
     TrialState.PENDING: {
         TrialState.RUNNING: "lease_trial",

@@ -29,7 +29,7 @@ def sweep(name: str, state: SweepState, digest: str) -> Sweep:
         sweep_dir="/s",
         store_url="memory://",
         seed=0,
-        direction=None,
+        search=None,
         identity={},
         retry=RetryPolicy(),
         checkpoint_keep=3,

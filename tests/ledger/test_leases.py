@@ -85,7 +85,7 @@ def test_nothing_of_a_cancelled_sweep_is_leased(world: World) -> None:
 def test_older_code_is_given_nothing_but_finishes_what_it_holds(world: World) -> None:
     world.add(2)
     grant = world.lease()
-    world.sql("UPDATE sweeper.ledger SET min_code = 2")
+    world.sql("UPDATE sweeper.ledger SET min_code = 3")
     assert world.try_lease() is None
     world.complete(grant.lease)
 

@@ -9,7 +9,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from sweeper.ledger.database import Database
-from sweeper.ledger.tables import SCHEMA, metadata
+from sweeper.ledger.search_tables import SCHEMA, metadata
 
 CATALOG = {
     "constraints": (

@@ -21,6 +21,7 @@ from sweeper.ledger.sweeps import (
     settle_sweep,
 )
 from sweeper.model.retry import RetryPolicy
+from sweeper.model.search import SearchSpec
 from sweeper.model.states import SweepState, TrialState
 from tests.ledger.world import START, Clock, World, hex_id, spec
 
@@ -56,7 +57,7 @@ def test_limits_retention_source_and_version_become_those_given(db: Database) ->
     ("change", "named"),
     [
         ({"task": "train:other"}, "task: 'train:main', now 'train:other'"),
-        ({"direction": "minimize"}, "direction: None, now 'minimize'"),
+        ({"search": SearchSpec().as_json()}, "it was a plain grid and is now a search"),
         ({"seed": 3}, "seed: 0, now 3"),
         ({"store_url": "s3://b/p"}, "store: 'file:///store', now 's3://b/p'"),
         ({"identity": {"ignore": ["lr"]}}, r"identity.ignore: None, now \['lr'\]"),

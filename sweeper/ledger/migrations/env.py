@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import context
 
-from sweeper.ledger.tables import SCHEMA, metadata
+from sweeper.ledger.search_tables import SCHEMA, metadata
 
 
 def _ours(name: str | None, kind: str, parents: object) -> bool:
