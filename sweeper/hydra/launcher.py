@@ -23,18 +23,11 @@ from sweeper.hydra.checking import Checking
 from sweeper.hydra.compose import TemplateLoader, override_lines
 from sweeper.hydra.directories import claim_sweep_dir, pin_sweep_dir, resolve_sweep_dir
 from sweeper.hydra.launching import Launch
-from sweeper.hydra.naming import (
-    ChosenName,
-    Task,
-    check_same_task,
-    choose_name,
-    default_name,
-    describe_task,
-    sweep_dir_expression,
-)
+from sweeper.hydra.naming import ChosenName, choose_name, default_name, sweep_dir_expression
 from sweeper.hydra.settings import check_overrides, read_settings
 from sweeper.hydra.task import HydraTask
 from sweeper.launch.settings import LauncherSettings
+from sweeper.launch.task import Task, check_same_task, describe_task
 from sweeper.launch.worker_role import CHECK, WORKER, Work, asked_role, be_worker, worker_role
 from sweeper.ledger.sweeps import find_sweep
 from sweeper.model.trial import Sweep
@@ -104,7 +97,7 @@ def _begin(
         opened.callback(backends.close)
         chosen = _choose(named or settings.name, task, config, lambda name: find_sweep(backends.database, name))
         if chosen.existing is not None:
-            check_same_task(chosen.existing, task)
+            check_same_task(chosen.existing, task, name_setting="hydra.launcher.name")
         _say_what_was_chosen(chosen, task, config)
         pin_sweep_dir(config, _sweep_dir(config, chosen))
         opened.pop_all()

@@ -18,12 +18,12 @@ from sweeper.hydra.answering import INTERRUPTED, answering, leave
 from sweeper.hydra.compose import TemplateLoader
 from sweeper.hydra.directories import pin_sweep_dir
 from sweeper.hydra.jobs import Job, check_directories, check_secrets, compose_jobs, distinct
-from sweeper.hydra.naming import Task
 from sweeper.hydra.results import job_return
 from sweeper.ids import ConfigHash
 from sweeper.launch.console import log_above_display
 from sweeper.launch.local_workers import WorkerStarter
 from sweeper.launch.settings import LauncherSettings
+from sweeper.launch.task import Task
 from sweeper.launch.telling import FailureLog, nothing_to_run, what_failed
 from sweeper.ledger.reads import trials as read_trials
 from sweeper.ledger.sweeps import find_sweep

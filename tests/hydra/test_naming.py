@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from sweeper.errors import UserError
-from sweeper.hydra.naming import Task, check_same_task, choose_name, default_name, describe_task
+from sweeper.hydra.naming import choose_name, default_name
 from sweeper.ids import SweepId
+from sweeper.launch.task import Task, check_same_task, describe_task
 from sweeper.model.retry import RetryPolicy
 from sweeper.model.states import SweepState
 from sweeper.model.trial import Sweep
@@ -80,9 +81,11 @@ def test_an_explicit_name_always_continues() -> None:
 
 
 def test_another_task_under_the_same_name_is_refused() -> None:
-    check_same_task(sweep("s", SweepState.ACTIVE, "d"), TASK)
+    check_same_task(sweep("s", SweepState.ACTIVE, "d"), TASK, name_setting="name")
     with pytest.raises(UserError, match=r"train:main.*train:other"):
-        check_same_task(sweep("s", SweepState.ACTIVE, "d"), dataclasses.replace(TASK, name="train:other"))
+        check_same_task(
+            sweep("s", SweepState.ACTIVE, "d"), dataclasses.replace(TASK, name="train:other"), name_setting="name"
+        )
 
 
 def test_a_task_is_its_module_and_name_and_its_file() -> None:
