@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sweeper.errors import SweeperError, TrialFailed, UserError
     from sweeper.hydra.identity import config_hash
+    from sweeper.plain.space import Choice, Float, Int
     from sweeper.trial.run import Run, resume
     from sweeper.trial.stops import Evicted, Paused, Pruned
 
 __all__ = [
+    "Choice",
     "Evicted",
+    "Float",
+    "Int",
     "Paused",
     "Pruned",
     "Run",
@@ -27,7 +31,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Choice": "sweeper.plain.space",
     "Evicted": "sweeper.trial.stops",
+    "Float": "sweeper.plain.space",
+    "Int": "sweeper.plain.space",
     "Paused": "sweeper.trial.stops",
     "Pruned": "sweeper.trial.stops",
     "Run": "sweeper.trial.run",
