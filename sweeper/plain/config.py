@@ -1,6 +1,6 @@
 """A trial's config without Hydra: fixed values and parameters become one nested mapping of plain values.
 
-A parameter's name is the path of its key, with dots. What is stored of a trial beside its canonical text is one line for
+A parameter's name is the path of its key, with dots. What is stored of a trial beside its canonical text is one line
 each, `optimizer.lr=0.01`: the name and the value as tagged JSON, from which a child builds the same config again.
 """
 
