@@ -69,3 +69,15 @@ class UnsavableValue(SweeperError):
 
 class TrialFailed(SweeperError):
     """A trial ended as failed; the text ends in the user's own traceback."""
+
+
+class CoordinatorLost(SweeperError):
+    """Another coordinator leads this sweep, or none does: choose nothing more, and read anew before leading again."""
+
+
+class NumberTaken(SweeperError):
+    """The number went to another config, or is not the next one: what the proposal rests on is out of date."""
+
+    def __init__(self, message: str, *, next_number: int) -> None:
+        self.next_number = next_number
+        super().__init__(message)

@@ -7,18 +7,24 @@ may be deleted once it is old enough, nothing else's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sweeper.ids import SweepId
 from sweeper.ledger.guards import EXTENDED, HELD, NOW, held, receipt, refusal
+from sweeper.ledger.pins import PINNED, freed
 from sweeper.ledger.pulse import TOUCHED, heartbeat_of
 from sweeper.ledger.rows import checkpoint_of
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
 from sweeper.ledger.storable import storable
+from sweeper.ledger.superseding import NOT_DECIDED
 from sweeper.model.trial import CheckpointRef, Lease
 
 _REF: Final = "c.fence, c.seq, c.step, c.manifest_key, c.manifest_hash, c.size_bytes"
+
+_HEAD: Final = "EXISTS (SELECT FROM sweeper.trials u WHERE u.head_id = c.checkpoint_id)"
+"""Of whatever trial: an heir's head is another one's checkpoint."""
 
 _COMMIT = statement(f"""
 WITH guarded AS (
@@ -61,23 +67,33 @@ WITH guarded AS (
     UPDATE sweeper.checkpoints c SET state = 'retired', retired_at = {NOW}
     FROM guarded g
     WHERE c.trial_id = g.trial_id AND c.state = 'live' AND c.checkpoint_id IS DISTINCT FROM g.head_id
-      AND c.checkpoint_id NOT IN (SELECT k.checkpoint_id FROM kept k)
+      AND c.checkpoint_id NOT IN (SELECT k.checkpoint_id FROM kept k) AND NOT {PINNED}
     RETURNING {_REF}, c.state
-)
+), unpinned AS (
+    DELETE FROM sweeper.pins p USING guarded g
+    WHERE p.trial_id = g.trial_id AND p.reason = 'heir' AND p.checkpoint_id IS DISTINCT FROM g.head_id
+      AND (SELECT count(*) FROM kept) >= :keep
+    RETURNING p.checkpoint_id, p.trial_id
+), {freed("unpinned")}
 SELECT true AS held, {_REF}, c.state FROM guarded LEFT JOIN retired c ON true ORDER BY c.fence, c.seq
 """)
 
 _MARK_SUSPECT = statement(f"""
 WITH guarded AS (
-    SELECT t.trial_id, t.fence, t.lineage FROM sweeper.trials t WHERE {HELD} FOR NO KEY UPDATE
+    SELECT t.trial_id, t.fence, t.lineage, t.stop_step FROM sweeper.trials t WHERE {HELD} FOR NO KEY UPDATE
+), known AS (
+    SELECT c.checkpoint_id, true AS own FROM sweeper.checkpoints c, guarded g WHERE c.trial_id = g.trial_id
+    UNION ALL
+    SELECT p.checkpoint_id, false FROM sweeper.pins p, guarded g WHERE p.trial_id = g.trial_id AND p.reason = 'heir'
 ), marked AS (
     UPDATE sweeper.checkpoints c SET state = 'suspect', evidence = :evidence, retired_at = NULL
-    FROM guarded g
-    WHERE c.trial_id = g.trial_id AND c.manifest_key = :manifest_key
+    FROM known k
+    WHERE c.checkpoint_id = k.checkpoint_id AND c.manifest_key = :manifest_key
 ), previous AS (
-    SELECT c.checkpoint_id, {_REF}, c.state FROM sweeper.checkpoints c, guarded g
-    WHERE c.trial_id = g.trial_id AND c.lineage = g.lineage AND c.state = 'live' AND c.manifest_key <> :manifest_key
-    ORDER BY c.fence DESC, c.seq DESC, c.checkpoint_id DESC LIMIT 1
+    SELECT c.checkpoint_id, c.trial_id, {_REF}, c.state
+    FROM known k JOIN sweeper.checkpoints c ON c.checkpoint_id = k.checkpoint_id CROSS JOIN guarded g
+    WHERE c.state = 'live' AND c.manifest_key <> :manifest_key AND (c.lineage = g.lineage OR NOT k.own)
+    ORDER BY k.own DESC, c.fence DESC, c.seq DESC, c.checkpoint_id DESC LIMIT 1
 ), moved AS (
     UPDATE sweeper.trials t SET head_id = p.checkpoint_id, head_step = p.step, step = coalesce(p.step, 0)
     FROM guarded g LEFT JOIN previous p ON true
@@ -89,14 +105,16 @@ WITH guarded AS (
 ), superseded AS (
     DELETE FROM sweeper.reports r
     USING guarded g LEFT JOIN previous p ON true
-    WHERE r.trial_id = g.trial_id AND r.fence < g.fence AND (p.step IS NULL OR r.at_step > p.step)
+    WHERE r.trial_id = g.trial_id AND r.fence < g.fence AND (p.step IS NULL OR r.at_step > p.step) AND {NOT_DECIDED}
 )
-SELECT true AS held, {_REF}, c.state FROM guarded LEFT JOIN previous c ON true
+SELECT {_REF}, c.state, o.config_hash
+FROM guarded g LEFT JOIN previous c ON true
+LEFT JOIN sweeper.trials o ON o.trial_id = c.trial_id AND o.trial_id <> g.trial_id
 """)
 
 _ADOPT = statement(f"""
 WITH guarded AS (
-    SELECT t.trial_id, t.fence, t.lineage FROM sweeper.trials t WHERE {HELD} FOR NO KEY UPDATE
+    SELECT t.trial_id, t.fence, t.lineage, t.stop_step FROM sweeper.trials t WHERE {HELD} FOR NO KEY UPDATE
 ), adopted AS (
     INSERT INTO sweeper.checkpoints AS c
         (trial_id, lineage, lease_id, fence, seq, step, manifest_key, manifest_hash, size_bytes, committed_at)
@@ -111,7 +129,7 @@ WITH guarded AS (
     WHERE a.lease_id = :lease_id AND a.trial_id = b.trial_id
 ), superseded AS (
     DELETE FROM sweeper.reports r USING guarded g
-    WHERE r.trial_id = g.trial_id AND r.fence < g.fence AND r.at_step > :step
+    WHERE r.trial_id = g.trial_id AND r.fence < g.fence AND r.at_step > :step AND {NOT_DECIDED}
 ), moved AS (
     UPDATE sweeper.trials t SET head_id = a.checkpoint_id, head_step = a.step, step = a.step
     FROM adopted a
@@ -125,14 +143,15 @@ _COLLECTABLE = statement(f"""
 SELECT {_REF}, c.state
 FROM sweeper.checkpoints c JOIN sweeper.trials t ON t.trial_id = c.trial_id
 WHERE t.sweep_id = :sweep_id AND c.state = 'retired' AND c.retired_at <= {NOW} - make_interval(secs => :older_than_s)
-  AND t.head_id IS DISTINCT FROM c.checkpoint_id
+  AND NOT {PINNED} AND NOT {_HEAD}
   AND NOT (t.state = 'running' AND (c.fence = t.fence OR c.lease_id = t.lease_id))
-ORDER BY c.retired_at LIMIT :limit
+ORDER BY c.retired_at, c.checkpoint_id LIMIT :limit
 """)
 
-_FORGET = statement(
-    "DELETE FROM sweeper.checkpoints c WHERE c.manifest_key = ANY (:manifest_keys) AND c.state = 'retired'"
-)
+_FORGET = statement(f"""
+DELETE FROM sweeper.checkpoints c
+WHERE c.manifest_key = ANY (:manifest_keys) AND c.state = 'retired' AND NOT {PINNED} AND NOT {_HEAD}
+""")
 
 
 def commit_checkpoint(
@@ -174,7 +193,9 @@ def _name(lease: Lease, ref: CheckpointRef) -> dict[str, Any]:
 
 
 def retire_checkpoints(db: Statements, lease: Lease, *, keep: int) -> list[CheckpointRef]:
-    """Retire this trial's live checkpoints except its head and the newest `keep`; give those retired now.
+    """Retire this trial's live checkpoints except its head, the newest `keep` and the pinned; give those retired now.
+
+    An heir that has as many of its own lets go of what it inherited.
 
     Raises:
         LeaseLost: the lease has ended.
@@ -188,6 +209,8 @@ def retire_checkpoints(db: Statements, lease: Lease, *, keep: int) -> list[Check
 def mark_suspect(db: Statements, lease: Lease, ref: CheckpointRef, *, evidence: str) -> CheckpointRef | None:
     """Set a checkpoint that failed verification aside, and give the trial's new head: the previous live one, or none.
 
+    For an heir the one before its own first is what it inherited, as long as that is kept for it.
+
     For a holder whose child has not started: its attempt begins at the new head's step. Earlier attempts' reports from
     beyond the new head go: that training will be done again.
 
@@ -198,7 +221,8 @@ def mark_suspect(db: Statements, lease: Lease, ref: CheckpointRef, *, evidence: 
     rows = db.run(_MARK_SUSPECT, parameters)
     if not rows:
         raise refusal(lease, receipt(db, lease))
-    return checkpoint_of(rows[0]) if rows[0].manifest_key is not None else None
+    row = rows[0]
+    return None if row.manifest_key is None else replace(checkpoint_of(row), config_hash=row.config_hash)
 
 
 def adopt_checkpoint(db: Statements, lease: Lease, ref: CheckpointRef) -> None:
@@ -214,7 +238,10 @@ def adopt_checkpoint(db: Statements, lease: Lease, ref: CheckpointRef) -> None:
 def collectable_checkpoints(
     db: Statements, sweep_id: SweepId, *, older_than_s: float, limit: int
 ) -> list[CheckpointRef]:
-    """Checkpoints retired at least `older_than_s` ago, oldest first: their objects may go. Never of a current lease."""
+    """Checkpoints retired at least `older_than_s` ago, oldest first: their objects may go.
+
+    Never of a current lease, never a trial's head (whoever made it), and never a pinned one.
+    """
     parameters = {"now": db.now, "sweep_id": sweep_id, "older_than_s": older_than_s, "limit": limit}
     return [checkpoint_of(row) for row in db.run(_COLLECTABLE, parameters)]
 

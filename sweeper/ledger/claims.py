@@ -9,8 +9,9 @@ import sqlalchemy as sa
 from sweeper.ids import ConfigHash, LeaseId, SweepId, TrialId, TrialNumber
 from sweeper.ledger.guards import EXTENDED, NOW
 from sweeper.ledger.pulse import TOUCHED
-from sweeper.ledger.rows import head_of
+from sweeper.ledger.rows import STOP, head_columns, head_of, stop_of
 from sweeper.ledger.sql import statement
+from sweeper.ledger.superseding import NOT_DECIDED
 from sweeper.model.trial import Grant, Lease
 
 _OPEN: Final = """
@@ -40,7 +41,8 @@ def _first(condition: str, order: str) -> str:
         ) b"""
 
 
-_GRANT: Final = "t.trial_id, t.fence, t.sweep_id, t.number, t.config_hash, t.lineage, t.head_id, t.attempts, t.crashes"
+_GRANT: Final = f"""
+t.trial_id, t.fence, t.sweep_id, t.number, t.config_hash, t.lineage, t.head_id, t.attempts, t.crashes, {STOP}"""
 
 
 def _lease(*branches: str) -> sa.TextClause:
@@ -70,7 +72,7 @@ WITH chosen AS MATERIALIZED (
     SELECT :lease_id, g.trial_id, g.fence, g.lineage, :worker_id, :host, :pool, :threads, {NOW}, g.step FROM granted g
 ), superseded AS (
     DELETE FROM sweeper.reports r USING granted g
-    WHERE r.trial_id = g.trial_id AND (g.head_id IS NULL OR r.at_step > g.step)
+    WHERE r.trial_id = g.trial_id AND (g.head_id IS NULL OR r.at_step > g.step) AND {NOT_DECIDED}
 ), seen AS (
     UPDATE sweeper.workers w SET seen_at = {NOW}
     WHERE w.worker_id = :worker_id
@@ -81,9 +83,8 @@ WITH chosen AS MATERIALIZED (
     SELECT {_GRANT} FROM sweeper.trials t WHERE t.state = 'running' AND t.lease_id = :lease_id
 )
 SELECT m.trial_id, m.fence, m.sweep_id, m.number, m.config_hash, m.lineage, m.attempts, m.crashes,
-       c.config_text, c.overrides, c.params, s.seen_fence,
-       h.fence AS head_fence, h.seq AS head_seq, h.step AS head_step, h.manifest_key, h.manifest_hash, h.size_bytes,
-       h.state AS head_state, :lease_id AS lease_id,
+       m.stop_kind, m.stop_step, m.stop_reason, c.config_text, c.overrides, c.params, s.seen_fence,
+       {head_columns("m")}, :lease_id AS lease_id,
        (SELECT a.threads FROM sweeper.attempts a
         WHERE a.trial_id = m.trial_id AND a.lineage = m.lineage AND a.fence < m.fence
         ORDER BY a.fence LIMIT 1) AS threads
@@ -122,4 +123,5 @@ def grant_of(row: sa.Row[Any]) -> Grant:
         look_for_evidence=row.fence > 1,
         seen_fence=row.seen_fence,
         params=row.params,
+        stop=stop_of(row),
     )

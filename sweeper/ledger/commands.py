@@ -9,8 +9,9 @@ import sqlalchemy as sa
 
 from sweeper.errors import LedgerUnavailable
 from sweeper.ids import SweepId
-from sweeper.ledger.endings import UNLEASED, closed
+from sweeper.ledger.endings import NO_STOP, UNLEASED, closed
 from sweeper.ledger.guards import NOW
+from sweeper.ledger.pins import freed
 from sweeper.ledger.reads import trials_with_ids
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
@@ -37,7 +38,7 @@ WITH target AS MATERIALIZED (
     UPDATE sweeper.trials t
     SET state = 'pending', available_at = NULL, crashes = 0, no_progress = 0, crash_host = NULL, crashed_at = NULL,
         result = NULL, reason = NULL, outcome_key = NULL, outcome_hash = NULL, outcome_stored = false,
-        finished_at = NULL, version = t.version + 1,
+        fault = NULL, finished_at = NULL, version = t.version + 1, {NO_STOP},
         lineage = t.lineage + (:from_zero)::int,
         head_id = CASE WHEN NOT :from_zero THEN t.head_id END,
         head_step = CASE WHEN NOT :from_zero THEN t.head_step END,
@@ -48,7 +49,7 @@ WITH target AS MATERIALIZED (
 ), copied AS (
     INSERT INTO sweeper.configs (trial_id, lineage, config_text, overrides, params)
     SELECT r.trial_id, r.lineage, c.config_text, c.overrides, c.params
-    FROM retried r JOIN sweeper.configs c ON c.trial_id = r.trial_id AND c.lineage = r.lineage - 1
+    FROM retried r JOIN sweeper.configs c ON c.trial_id = r.trial_id AND c.lineage = 0
     WHERE :from_zero
 ), voided AS (
     DELETE FROM sweeper.reports p USING retried r WHERE p.trial_id = r.trial_id AND :from_zero
@@ -56,9 +57,16 @@ WITH target AS MATERIALIZED (
     UPDATE sweeper.checkpoints c SET state = 'retired', retired_at = {NOW}
     FROM retried r
     WHERE c.trial_id = r.trial_id AND c.state = 'live' AND :from_zero
-), revived AS (
-    UPDATE sweeper.sweeps s SET state = 'active'
-    WHERE s.sweep_id = :sweep_id AND s.state <> 'active' AND EXISTS (SELECT FROM retried)
+      AND NOT EXISTS (
+          SELECT FROM sweeper.pins q WHERE q.checkpoint_id = c.checkpoint_id AND q.trial_id <> c.trial_id
+      )
+), unpinned AS (
+    DELETE FROM sweeper.pins p USING retried r
+    WHERE p.trial_id = r.trial_id AND :from_zero
+    RETURNING p.checkpoint_id, p.trial_id
+), {freed("unpinned")}, revived AS (
+    UPDATE sweeper.sweeps s SET state = 'active', revision = s.revision + 1
+    WHERE s.sweep_id = :sweep_id AND EXISTS (SELECT FROM retried)
 ), standing AS (
     INSERT INTO sweeper.askers (asker_id, sweep_id, standing, host, boot_id, lock_path, lock_inode, pid, seen_at)
     SELECT :sweep_id, :sweep_id, true, '', '', '', '', 0, {NOW} WHERE EXISTS (SELECT FROM retried)
@@ -85,7 +93,7 @@ target AS MATERIALIZED (
 ), cancelled AS (
     UPDATE sweeper.trials t
     SET state = 'cancelled', reason = :reason, available_at = NULL, finished_at = {NOW}, version = t.version + 1,
-        {UNLEASED}
+        {UNLEASED}, {NO_STOP}
     FROM seen g
     WHERE t.trial_id = g.trial_id AND g.whole
     RETURNING t.trial_id, g.lease_id, t.state, t.step
@@ -112,7 +120,8 @@ def retry_trials(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | Non
 
     Without `from_zero` a trial keeps its head and goes on from there. With it the history is cut: the lineage rises,
     checkpoints and reports are void, and *named* trials may also be completed or pruned ones. `numbers` may be
-    aliases; None means every failed and cancelled trial.
+    aliases; None means every failed and cancelled trial. A trial that went on with other parameters (an exploit) begins
+    again with those that its hash names. The sweep's revision rises: what a search had built on these ends is void.
 
     The trials are asked for by the sweep's *standing* asker, whose id is the sweep's and which never dies, so that
     any worker takes them. A cancelled or finished sweep becomes active again.

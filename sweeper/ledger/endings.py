@@ -13,6 +13,9 @@ from sweeper.ledger.guards import NOW
 
 UNLEASED: Final = "lease_id = NULL, worker_id = NULL, lease_expires_at = NULL"
 
+NO_STOP: Final = "stop_kind = NULL, stop_step = NULL, stop_reason = NULL"
+"""What the search had decided is done, or has no object any more."""
+
 _MAX_DOUBLINGS: Final = 60
 
 
@@ -46,6 +49,9 @@ def ended(*, outcome: str, child_started: str, jitter: str = "0") -> str:
                   ELSE {no_progress} || ' attempts in a row without a new checkpoint' END,
     finished_at = CASE WHEN {failed} THEN {NOW} END,
     version = t.version + ({failed} OR {paused})::int,
+    stop_kind = CASE WHEN NOT ({failed} OR {paused}) THEN t.stop_kind END,
+    stop_step = CASE WHEN NOT ({failed} OR {paused}) THEN t.stop_step END,
+    stop_reason = CASE WHEN NOT ({failed} OR {paused}) THEN t.stop_reason END,
     {UNLEASED}"""
 
 

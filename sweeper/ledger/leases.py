@@ -17,11 +17,12 @@ from sweeper.ledger import endings
 from sweeper.ledger.claims import LEASE_ANY, LEASE_BEYOND, grant_of
 from sweeper.ledger.guards import EXTENDED, HELD, NOW, held, receipt, refusal, replayed
 from sweeper.ledger.pulse import AWAKE, TOUCHED, heartbeat_of
+from sweeper.ledger.rows import STOP, stop_of
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
 from sweeper.ledger.storable import storable
 from sweeper.model.states import AttemptOutcome, TrialState
-from sweeper.model.trial import Grant, Holder, Lease, WorkerRecord
+from sweeper.model.trial import Grant, Holder, Lease, SearchStop, WorkerRecord
 
 CODE: Final = 2
 """Generation of this code; a ledger whose `min_code` is higher gives it no more leases."""
@@ -59,9 +60,9 @@ WITH renewed AS (
     UPDATE sweeper.trials t
     SET {EXTENDED}, child_started = t.child_started OR :child_started, step = coalesce(:step, t.step)
     WHERE {HELD}
-    RETURNING t.trial_id, set_config('synchronous_commit', 'off', true)
+    RETURNING {STOP}, set_config('synchronous_commit', 'off', true)
 ), {TOUCHED}
-SELECT r.trial_id FROM renewed r
+SELECT {STOP} FROM renewed t
 """)
 
 _RELEASE = statement(f"""
@@ -199,8 +200,10 @@ def renew_lease(
     child_started: bool = False,
     step: int | None = None,
     heartbeat_s: float | None = None,
-) -> None:
+) -> SearchStop | None:
     """Extend the lease by `lease_s` from now, and say that user code was reached and where training stands.
+
+    Gives what the search has decided about the trial, for its holder to obey.
 
     Raises:
         LeaseLost: the lease has ended; `cancelled` when by command.
@@ -213,8 +216,10 @@ def renew_lease(
         "child_started": child_started,
         "step": step,
     }
-    if not db.run(_RENEW, parameters):
+    rows = db.run(_RENEW, parameters)
+    if not rows:
         raise refusal(lease, receipt(db, lease))
+    return stop_of(rows[0])
 
 
 def release_trial(
@@ -230,6 +235,8 @@ def release_trial(
     delay_jitter: float = 0.0,
 ) -> TrialState:
     """Give the trial back: evicted, crashed, environment or paused. Gives the state that the retry policy led to.
+
+    Paused is how a holder obeys the search; the decision is done with then. Otherwise it waits for the next holder.
 
     Args:
         child_started: whether user code was reached; only then can the attempt count as one without progress.

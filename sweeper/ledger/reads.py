@@ -8,7 +8,7 @@ from typing import Final
 from sweeper.errors import UserError
 from sweeper.ids import AskerId, ConfigHash, SweepId, TrialId, TrialNumber
 from sweeper.ledger.guards import NOW
-from sweeper.ledger.rows import attempt_of, checkpoint_of, trial_of
+from sweeper.ledger.rows import attempt_of, checkpoint_of, head_columns, trial_of
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
 from sweeper.model.progress import RunningTrial, SweepProgress
@@ -18,11 +18,10 @@ from sweeper.model.trial import Attempt, CheckpointRef, Report, Trial
 
 _BATCH: Final = 1000
 
-_TRIALS: Final = """
+_TRIALS: Final = f"""
 SELECT t.trial_id, t.number, t.config_hash, t.state, t.lineage, t.fence, t.worker_id, t.lease_id, t.crashes,
        t.no_progress, t.result, t.outcome_key, t.outcome_stored, t.step, t.available_at, c.overrides, c.params,
-       h.fence AS head_fence, h.seq AS head_seq, h.step AS head_step, h.state AS head_state, h.manifest_key,
-       h.manifest_hash, h.size_bytes,
+       {head_columns("t")},
        (SELECT r.value FROM sweeper.reports r WHERE r.trial_id = t.trial_id ORDER BY r.step DESC LIMIT 1) AS last_value,
        EXISTS (SELECT FROM sweeper.requests q WHERE q.trial_id = t.trial_id) AS requested,
        CASE WHEN t.state IN ('pending', 'failed') THEN coalesce((
@@ -96,6 +95,11 @@ SELECT s.name, t.state, count(t.trial_id) AS trials,
 FROM sweeper.sweeps s LEFT JOIN sweeper.trials t ON t.sweep_id = s.sweep_id
 WHERE s.sweep_id = :sweep_id
 GROUP BY s.sweep_id, t.state
+""")
+
+_EVICTIONS = statement("""
+SELECT count(*) AS evictions FROM sweeper.attempts a JOIN sweeper.trials u ON u.trial_id = a.trial_id
+WHERE u.sweep_id = :sweep_id AND a.outcome = 'evicted'
 """)
 
 _RUNNING = statement(f"""
@@ -190,10 +194,21 @@ def progress(db: Statements, sweep_id: SweepId) -> SweepProgress:
     return SweepProgress(
         name=rows[0].name,
         counts={TrialState(row.state): row.trials - row.not_requested for row in counted},
-        running=tuple(_running(db, sweep_id)),
+        running=running_trials(db, sweep_id),
         evictions=rows[0].evictions,
         not_requested=sum(row.not_requested for row in counted),
     )
+
+
+def running_trials(db: Statements, sweep_id: SweepId) -> tuple[RunningTrial, ...]:
+    """What is held now, by number."""
+    return tuple(_running(db, sweep_id))
+
+
+def evictions(db: Statements, sweep_id: SweepId) -> int:
+    """Attempts of the sweep that ended evicted."""
+    count: int = db.run(_EVICTIONS, {"sweep_id": sweep_id})[0].evictions
+    return count
 
 
 def _running(db: Statements, sweep_id: SweepId) -> Iterator[RunningTrial]:

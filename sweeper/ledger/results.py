@@ -7,17 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sweeper.errors import LedgerUnavailable
 from sweeper.ids import ConfigHash, LeaseId, SweepId, TrialId, TrialNumber
-from sweeper.ledger.endings import UNLEASED, closed
+from sweeper.ledger.endings import NO_STOP, UNLEASED, closed
 from sweeper.ledger.guards import EXTENDED, HELD, NOW, held, receipt, refusal, replayed
 from sweeper.ledger.pulse import TOUCHED, heartbeat_of
 from sweeper.ledger.reads import reports_of
+from sweeper.ledger.rows import STOP, stop_of
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
 from sweeper.ledger.storable import storable
-from sweeper.model.states import AttemptOutcome, TrialState
+from sweeper.ledger.superseding import BEYOND_STOP
+from sweeper.model.states import AttemptOutcome, ObjectiveFault, TrialState
 from sweeper.model.tagged import to_tagged
-from sweeper.model.trial import Json, Lease, Report
+from sweeper.model.trial import Json, Lease, Report, SearchStop
 
 RESULTS: Final = frozenset(
     {
@@ -62,7 +65,7 @@ _RECORD_REPORTS = statement(f"""
 WITH renewed AS (
     UPDATE sweeper.trials t SET {EXTENDED}, step = greatest(t.step, :step)
     WHERE {HELD}
-    RETURNING t.trial_id, t.fence
+    RETURNING t.trial_id, t.fence, {STOP}
 ), recorded AS (
     INSERT INTO sweeper.reports AS old (trial_id, step, at_step, value, metrics, fence, reported_at)
     SELECT h.trial_id, r.step, r.at_step, r.value, CAST(r.metrics AS json), h.fence, {NOW}
@@ -72,27 +75,53 @@ WITH renewed AS (
         reported_at = excluded.reported_at
     WHERE old.fence < excluded.fence
 ), {TOUCHED}
-SELECT h.trial_id FROM renewed h
+SELECT {STOP} FROM renewed t
 """)
 
+_RESULT: Final = f"""
+state = :state, result = :result, reason = :reason, outcome_key = :outcome_key, outcome_hash = :outcome_hash,
+outcome_stored = :outcome_stored, step = coalesce(:last_step, t.step), finished_at = {NOW},
+crashes = t.crashes + (:outcome = 'crashed')::int, fault = :fault, version = t.version + 1, {UNLEASED}"""
+
+_CLOSED: Final = closed(
+    ending="ended",
+    outcome=":outcome",
+    last_step=":last_step",
+    extra=", error = :error, exit_code = :exit_code, adopted_from = :adopted_from",
+)
+
+# A decision that met a trial at its end is done with: what the function returned is the result.
 _COMMIT_RESULT = statement(f"""
 WITH ended AS (
-    UPDATE sweeper.trials t
-    SET state = :state, result = :result, reason = :reason, outcome_key = :outcome_key, outcome_hash = :outcome_hash,
-        outcome_stored = :outcome_stored, step = coalesce(:last_step, t.step), finished_at = {NOW},
-        crashes = t.crashes + (:outcome = 'crashed')::int, version = t.version + 1, {UNLEASED}
+    UPDATE sweeper.trials t SET {_RESULT}, {NO_STOP}
     WHERE {HELD}
     RETURNING :lease_id AS lease_id, t.state, t.step
-), {
-    closed(
-        ending="ended",
-        outcome=":outcome",
-        last_step=":last_step",
-        extra=", error = :error, exit_code = :exit_code, adopted_from = :adopted_from",
-    )
-}
-SELECT e.state FROM ended e
+), {_CLOSED}
+SELECT true AS whole FROM ended
 """)
+
+# Locking follows the row to its newest version, while reports are read as of the statement's beginning: those of a
+# statement of this holder that was thought lost and committed just now could not be seen. Then once more.
+_COMMIT_PRUNED = statement(f"""
+WITH guarded AS MATERIALIZED (
+    SELECT t.trial_id, t.xmin AS written FROM sweeper.trials t WHERE {HELD} FOR NO KEY UPDATE
+), seen AS MATERIALIZED (
+    SELECT g.trial_id, u.xmin = g.written AS whole
+    FROM guarded g JOIN sweeper.trials u ON u.trial_id = g.trial_id
+), ended AS (
+    UPDATE sweeper.trials t SET {_RESULT}
+    FROM seen n
+    WHERE t.trial_id = n.trial_id AND n.whole
+    RETURNING :lease_id AS lease_id, t.trial_id, t.state, t.step, t.stop_kind, t.stop_step
+), superseded AS (
+    DELETE FROM sweeper.reports r USING ended g
+    WHERE r.trial_id = g.trial_id AND g.stop_kind = 'prune' AND {BEYOND_STOP}
+), {_CLOSED}
+SELECT n.whole FROM seen n
+""")
+
+MAX_ROUNDS: Final = 20
+"""Writes of the same holder that a commit may find under way, before the ledger counts as overloaded."""
 
 _OUTCOME_GAPS = statement("""
 SELECT t.trial_id, t.sweep_id, t.config_hash, t.number, t.lineage, t.version, t.state, t.reason, t.result, t.step,
@@ -118,8 +147,10 @@ WHERE t.trial_id = :trial_id AND t.version = :version AND NOT t.outcome_stored
 
 def record_reports(
     db: Statements, lease: Lease, reports: Sequence[Report], *, lease_s: float, heartbeat_s: float | None = None
-) -> None:
+) -> SearchStop | None:
     """Write intermediate values, and renew the lease. A fence's first value of a step stays; a higher one replaces it.
+
+    Gives what the search has decided about the trial, for its holder to obey.
 
     Unlike a bare heartbeat it waits for the disk: nobody would repeat a report that a failing server forgot.
 
@@ -130,6 +161,7 @@ def record_reports(
     for report in reports:
         first.setdefault(report.step, report)
     kept = list(first.values())
+    stop = None
     for start in range(0, max(len(kept), 1), MAX_REPORTS):
         batch = kept[start : start + MAX_REPORTS]
         parameters = {
@@ -143,8 +175,11 @@ def record_reports(
             "values": [float(report.value) for report in batch],
             "metrics": [json.dumps(to_tagged(report.metrics)) for report in batch],
         }
-        if not db.run(_RECORD_REPORTS, parameters):
+        rows = db.run(_RECORD_REPORTS, parameters)
+        if not rows:
             raise refusal(lease, receipt(db, lease))
+        stop = stop_of(rows[0])
+    return stop
 
 
 def commit_result(
@@ -162,14 +197,18 @@ def commit_result(
     exit_code: int | None = None,
     last_step: int | None = None,
     adopted_from: str | None = None,
+    fault: ObjectiveFault | None = None,
 ) -> None:
     """End the trial: completed, pruned, or failed (invalid, crashed), with its one result.
+
+    The reports of a trial that the search pruned end at the one that decided it.
 
     Args:
         result: tagged JSON; kept for completed and pruned trials.
         outcome_key: where the outcome object lies, with its hash; both None when none was written.
         outcome_stored: whether it is in the store; otherwise whoever reconciles writes it (`outcome_gaps`).
         adopted_from: key of the earlier outcome that this holder found in the store and makes its own.
+        fault: why what the function returned is no objective; only of failed trials.
 
     Raises:
         LeaseLost: the lease has ended otherwise. A replay of the same ending succeeds.
@@ -190,9 +229,17 @@ def commit_result(
         "exit_code": exit_code,
         "last_step": last_step,
         "adopted_from": adopted_from,
+        "fault": None if fault is None else fault.value,
     }
-    if not db.run(_COMMIT_RESULT, parameters):
-        replayed(db, lease, outcome)
+    commit = _COMMIT_PRUNED if state is TrialState.PRUNED else _COMMIT_RESULT
+    for _ in range(MAX_ROUNDS):
+        rows = db.run(commit, parameters)
+        if not rows:
+            replayed(db, lease, outcome)
+            return
+        if rows[0].whole:
+            return
+    raise LedgerUnavailable("the trial's row changes faster than its result can be written")
 
 
 def outcome_gaps(db: Statements, sweep_id: SweepId, *, limit: int) -> list[OutcomeGap]:

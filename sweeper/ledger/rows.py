@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from sweeper.ids import ConfigHash, LeaseId, TrialId, TrialNumber, WorkerId
-from sweeper.model.states import AttemptOutcome, CheckpointState, TrialState
-from sweeper.model.trial import Attempt, CheckpointRef, Trial
+from sweeper.model.states import AttemptOutcome, CheckpointState, SearchStopKind, TrialState
+from sweeper.model.trial import Attempt, CheckpointRef, SearchStop, Trial
+
+STOP: Final = "t.stop_kind, t.stop_step, t.stop_reason"
+"""Columns that `stop_of` reads."""
+
+
+def head_columns(trial: str) -> str:
+    """Give the columns that `head_of` reads, of the left-joined checkpoint `h` that a trial would resume from."""
+    return f"""
+h.fence AS head_fence, h.seq AS head_seq, h.step AS head_step, h.state AS head_state, h.manifest_key, h.manifest_hash,
+h.size_bytes, CASE WHEN h.trial_id <> {trial}.trial_id THEN (
+    SELECT o.config_hash FROM sweeper.trials o WHERE o.trial_id = h.trial_id) END AS head_config_hash"""
+
+
+def stop_of(row: sa.Row[Any]) -> SearchStop | None:
+    """Read what the search decided about a trial; None while it goes on."""
+    if row.stop_kind is None:
+        return None
+    return SearchStop(kind=SearchStopKind(row.stop_kind), step=row.stop_step, reason=row.stop_reason)
 
 
 def checkpoint_of(row: sa.Row[Any]) -> CheckpointRef:
@@ -25,7 +43,7 @@ def checkpoint_of(row: sa.Row[Any]) -> CheckpointRef:
 
 
 def head_of(row: sa.Row[Any]) -> CheckpointRef | None:
-    """Read the left-joined head (head_fence, head_seq, head_step, head_state, manifest_key, …), None if absent."""
+    """Read `head_columns`; None if the trial begins from zero."""
     if row.manifest_key is None:
         return None
     return CheckpointRef(
@@ -36,6 +54,7 @@ def head_of(row: sa.Row[Any]) -> CheckpointRef | None:
         manifest_hash=row.manifest_hash,
         size_bytes=row.size_bytes,
         state=CheckpointState(row.head_state),
+        config_hash=None if row.head_config_hash is None else ConfigHash(row.head_config_hash),
     )
 
 

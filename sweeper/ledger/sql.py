@@ -28,7 +28,7 @@ _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     **dict.fromkeys(("name", "task", "source_digest", "sweep_dir", "store_url", "state"), _TEXT),
     **dict.fromkeys(("host", "boot_id", "lock_path", "lock_inode", "pool"), _TEXT),
     **dict.fromkeys(("outcome", "reason", "error", "adopted_from", "outcome_key", "outcome_hash"), _TEXT),
-    **dict.fromkeys(("manifest_key", "manifest_hash", "evidence"), _TEXT),
+    **dict.fromkeys(("manifest_key", "manifest_hash", "evidence", "fault"), _TEXT),
     **dict.fromkeys(("trial_id", "fence", "step", "last_step", "head_step", "size_bytes", "ref_fence", "seed"), _BIG),
     **dict.fromkeys(("version", "seen_fence"), _BIG),
     **dict.fromkeys(

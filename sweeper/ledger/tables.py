@@ -199,7 +199,7 @@ trials = sa.Table(
         "(stop_kind IS NULL) = (stop_step IS NULL) AND (stop_kind IS NULL) = (stop_reason IS NULL)",
         name="stop_is_whole",
     ),
-    sa.CheckConstraint("stop_kind IS NULL OR state NOT IN ('paused', 'completed')", name="stop_is_open"),
+    sa.CheckConstraint("stop_kind IS NULL OR state IN ('pending', 'running', 'pruned')", name="stop_is_open"),
     sa.CheckConstraint(
         "number >= 0 AND lineage >= 0 AND fence >= 0 AND attempts >= 0 AND crashes >= 0 AND no_progress >= 0"
         " AND step >= 0 AND saved_seq >= 0 AND version >= mirrored_version",
@@ -228,6 +228,7 @@ configs = sa.Table(
     sa.Column("config_text", sa.Text, nullable=False, comment="canonical; its hash is the trial's config_hash"),
     sa.Column("overrides", sa.JSON, nullable=False),
     sa.Column("params", sa.JSON, nullable=False),
+    sa.Column("proposal", sa.JSON, comment="of an exploit; otherwise it is the number's"),
     comment="immutable",
 )
 

@@ -20,6 +20,11 @@ def upgrade() -> None:
         sa.Column("proposal", sa.JSON(), comment="what the sampler chose, and what it needs to know of that later"),
         schema="sweeper",
     )
+    op.add_column(
+        "configs",
+        sa.Column("proposal", sa.JSON(), comment="of an exploit; otherwise it is the number's"),
+        schema="sweeper",
+    )
     _decisions()
     _pins()
     _enqueued()
@@ -67,7 +72,7 @@ def _trials() -> None:
             "stop_is_whole",
             "(stop_kind IS NULL) = (stop_step IS NULL) AND (stop_kind IS NULL) = (stop_reason IS NULL)",
         ),
-        ("stop_is_open", "stop_kind IS NULL OR state NOT IN ('paused', 'completed')"),
+        ("stop_is_open", "stop_kind IS NULL OR state IN ('pending', 'running', 'pruned')"),
     ):
         op.create_check_constraint(op.f(f"trials_{name}"), "trials", condition, schema="sweeper")
     op.create_index(
