@@ -31,5 +31,5 @@ def test_a_bound_is_read(text: str, meant: Constraint) -> None:
 )
 def test_what_is_no_bound_is_refused_with_an_example(text: Any) -> None:
     """CLEAR."""
-    with pytest.raises(UserError, match="accuracy >= 0.9"):
+    with pytest.raises(UserError, match=r"accuracy >= 0\.9"):
         read_constraints([text], setting="constraints")
