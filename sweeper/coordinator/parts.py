@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sweeper.checkpoint.store import ObjectStore
 from sweeper.clock import Clock
 from sweeper.ids import CoordinatorId, LedgerId
 from sweeper.ledger.database import Statements
+from sweeper.model.plan import SearchEnd
 from sweeper.model.progress import ProgressSink, SearchProgress
 from sweeper.model.search import SearchSpec
 from sweeper.model.states import TrialState
 from sweeper.model.trial import AskerRecord, Holder, Json, NewTrial, Sweep
-from sweeper.model.waits import Background, Waitable
+from sweeper.model.waits import Background, Future, Waitable
 from sweeper.settings import CoordinatorSettings
 
 if TYPE_CHECKING:  # a plain grid has no use for Optuna, whose import takes longer than a short trial
-    from sweeper.search.optimizer import SuggestMore
+    from sweeper.search.define_by_run import SuggestMore
 
 
 class Workers(Protocol):
@@ -106,18 +107,6 @@ class SearchPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchEnd:
-    """That a search proposes nothing more, and why.
-
-    `kind` is done (what is unfinished is waited for), or one that ends the run at once: stopped (time is up) or
-    failed_fast.
-    """
-
-    kind: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchStanding:
     """How a search stands after a turn."""
 
@@ -129,6 +118,8 @@ class SearchStanding:
     """How many workers of this command could have something to do before long."""
     changed: tuple[int, ...]
     """Numbers of trials that may have changed state in this turn, for telling people."""
+    moved: bool
+    """Whether anything happened in this turn, so that more may before long."""
     progress: SearchProgress
 
 
@@ -140,15 +131,53 @@ class SearchTurns(Protocol):
 
         Raises:
             LedgerUnavailable: call again; whatever was committed is kept, whatever was not is chosen again, the same.
+            CoordinatorLost: another coordinator leads; call with that fence no more.
+            UserError: the command's own code (its space, its sampler) cannot go on.
         """
         ...
 
-    def finish(self, fence: int | None) -> None:
-        """Bring the ledger and the mirror up to date once more, before the command leaves.
+    def forget(self) -> None:
+        """Believe nothing of what is remembered: the ledger may have been put back."""
+        ...
+
+    def finish(self) -> None:
+        """Call the sweep finished if its search has ended and all its trials are final.
 
         Raises:
             LedgerUnavailable: it stays as it is.
         """
+        ...
+
+
+class Mirroring(Protocol):
+    """Keeps the Optuna study current, in the background; what is wrong with it never stops a sweep.
+
+    Implementations say what went wrong by themselves, once, and raise nothing but `LedgerUnavailable`.
+    """
+
+    @property
+    def futures(self) -> tuple[Future[Any], ...]:
+        """What to wait for; empty when nothing is under way."""
+        ...  # Any: whatever the work gives is its own business
+
+    @property
+    def lag(self) -> int | None:
+        """Trials that are not shown as they are; None when it is not known."""
+        ...
+
+    def turn(self, fence: int | None) -> None:
+        """Take what is finished and begin the next piece of work, if any is due; only a leader writes.
+
+        Points that somebody enqueued on the study are put into the ledger, where the search finds them.
+        """
+        ...
+
+    def finish(self, fence: int | None) -> bool:
+        """Like `turn`, once the search is over; say whether all is written. Called again until it is, or time is up."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the study."""
         ...
 
 
@@ -180,3 +209,4 @@ class CoordinatorParts:
     settings: CoordinatorSettings
     search: SearchTurns | None = None
     """None for a plain grid."""
+    mirror: Mirroring | None = None

@@ -22,17 +22,21 @@ class Teller:
         self._seen: dict[TrialNumber, tuple[TrialState, int, int]] | None = None
 
     def transitions(self, trials: list[Trial]) -> list[Transition]:
-        """Give what changed since the last call, by number."""
-        before, self._seen = self._seen, {t.number: (t.state, t.fence, t.crashes) for t in trials}
-        if before is None:
+        """Give what changed of these since they were last given, by number."""
+        now = {t.number: (t.state, t.fence, t.crashes) for t in trials}
+        if self._seen is None:
+            self._seen = now
             return []
-        return [
+        before = self._seen
+        told = [
             _event(trial, before.get(trial.number))
             for trial in trials
             if trial.requested or trial.state.final
-            if before.get(trial.number) != self._seen[trial.number]
+            if before.get(trial.number) != now[trial.number]
             if trial.number in before or trial.state is not TrialState.PENDING
         ]
+        before |= now
+        return told
 
 
 def _event(trial: Trial, before: tuple[TrialState, int, int] | None) -> Transition:

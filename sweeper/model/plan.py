@@ -24,6 +24,28 @@ class AskerSeen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEnd:
+    """That a search proposes nothing more, and why.
+
+    `kind` is done (what is unfinished is waited for), or one that ends the run at once and leaves the rest pending:
+    stopped (time is up) or failed_fast.
+    """
+
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSeen:
+    """What the plan needs to know of a search."""
+
+    end: SearchEnd | None
+    """None while more is to be proposed: an end of the trials that there are is no end of the sweep."""
+    wanted: int
+    """How many workers could have something to do before long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything a turn's plan rests on."""
 
@@ -43,6 +65,8 @@ class Snapshot:
     """Final trials whose outcome object is not in the store."""
     last: Mapping[str, float] = field(default_factory=dict)
     """When each chore was last done, by name; absent: never."""
+    search: SearchSeen | None = None
+    """None for a plain grid, which is over with what was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +111,7 @@ class CollectRetired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """Drain the local workers and end. `kind` is done, evicted, failed_fast or workers_failed."""
+    """Drain the local workers and end. `kind` is done, stopped, evicted, failed_fast or workers_failed."""
 
     kind: str
     reason: str
@@ -109,15 +133,25 @@ def plan(snapshot: Snapshot, rules: Rules) -> tuple[Command, ...]:
 def _workers_or_end(snapshot: Snapshot, rules: Rules) -> KeepWorkers | End:
     left = outstanding(snapshot.counts)
     failed = snapshot.counts.get(TrialState.FAILED, 0) - snapshot.failed_before
-    if left == 0:  # also when a notice came: everything is there, so nothing has to be said about leaving
-        return End(kind="done", reason="every requested trial is final")
+    # Also when a notice came: everything is there, so nothing has to be said about leaving.
+    if (end := _end_of_work(snapshot, left)) is not None:
+        return end
     if snapshot.notice is not None:
         return End(kind="evicted", reason=snapshot.notice)
     if rules.fail_fast and failed > 0:
         return End(kind="failed_fast", reason=f"{failed} trial{'s' if failed > 1 else ''} failed; {left} left pending")
     if snapshot.workers_failed is not None:
         return End(kind="workers_failed", reason=snapshot.workers_failed)
-    return KeepWorkers(count=min(rules.workers, left))
+    return KeepWorkers(count=min(rules.workers, left if snapshot.search is None else snapshot.search.wanted))
+
+
+def _end_of_work(snapshot: Snapshot, left: int) -> End | None:
+    if snapshot.search is None:
+        return None if left else End(kind="done", reason="every requested trial is final")
+    end = snapshot.search.end
+    if end is None or (end.kind == "done" and left):
+        return None
+    return End(kind=end.kind, reason=end.reason)
 
 
 def _chores(snapshot: Snapshot, rules: Rules) -> list[Command]:
