@@ -74,8 +74,6 @@ class WorkerSettings:
     threads: int = 1
     """Compute threads of a trial whose first attempt runs here."""
     gpu: str | None = None
-    search: bool = False
-    """Whether a trial's return value must be numeric."""
     grace_s: float = 30.0
     """Time a notice without a deadline is taken to leave."""
     idle_grace_s: float = 5.0

@@ -37,7 +37,7 @@ from sweeper.trial.host import LifeLock, boot_id, holder_is_dead
 from sweeper.trial.spawning import Spawner
 from sweeper.worker.background import ThreadBackground
 from sweeper.worker.driver import NoticeSource, SelectorDriver
-from sweeper.worker.parts import SweepFacts, WorkerParts
+from sweeper.worker.parts import SweepFacts, WorkerParts, facts_of
 from sweeper.worker.program import worker_program
 
 log = logging.getLogger("sweeper.wiring")
@@ -344,13 +344,13 @@ def _facts(database: Database, name: str) -> SweepFacts:
     sweep = require_sweep(database, name)
     if sweep.state is SweepState.CANCELLED:
         raise UserError(f"The sweep {name!r} is cancelled.", remedy=f"`sweeper retry {name}` takes it up again.")
-    return SweepFacts(
-        sweep_id=sweep.sweep_id,
-        name=sweep.name,
-        seed=sweep.seed,
-        sweep_dir=sweep.sweep_dir,
-        checkpoint_keep=sweep.checkpoint_keep,
-    )
+    try:
+        return facts_of(sweep)
+    except ValueError as error:
+        raise UserError(
+            f"The search of sweep {name!r} cannot be read: {error}.",
+            remedy="Run the worker with the version of sweeper that the sweep's command runs with.",
+        ) from error
 
 
 def _record(worker_id: WorkerId, lock: LifeLock, settings: WorkerSettings) -> WorkerRecord:

@@ -47,6 +47,8 @@ class Start:
     """How many numbers the function must return (a search); 0: anything that tagged JSON carries (a plain grid)."""
     reports_wait: bool = False
     """Whether a report waits for what the search decides on it (`Decided`), so that nothing depends on timing."""
+    inherited: bool = False
+    """Whether the checkpoint to restore is another trial's, trained with another config."""
     trace: bool = False
     """Whether the child keeps a record of every batch and stages its final state (`sweeper check` only)."""
 
@@ -68,7 +70,8 @@ class SaveNow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Worker to child: leave at the next safe point. `kind` is evicted, pruned, paused or cancelled."""
+    """Worker to child: leave at the next safe point, or report if no save is wanted. `kind` is evicted, pruned, paused
+    or cancelled. A later one takes the place of an earlier one."""
 
     kind: str
     reason: str

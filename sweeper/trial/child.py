@@ -143,7 +143,7 @@ def _run_user_code(call: Callable[[], object], start: Start, session: Session, c
     try:
         value = call()
         session.finish()
-        message = message_for_value(value, search=start.search, step=control.step)
+        message = message_for_value(value, objectives=start.objectives, step=control.step)
     except StopTraining as stop:
         ended = stop
     except BaseException as error:  # user code may raise anything; this is where it ends

@@ -7,10 +7,11 @@ registered modules by identity, and what loading cast is put back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sweeper.errors import StateMismatch, UserError
+from sweeper.trial.inheriting import group_options
 from sweeper.trial.modules import listed
 from sweeper.trial.tensors import is_tensor, torch_if_loaded
 
@@ -62,12 +63,30 @@ def optimizer_state(optimizer: Any, names: ParameterNames, name: str) -> dict[st
     by_index = [parameter for group in groups for parameter in group]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     name_of = dict(zip(numbers, by_index, strict=True))
-    options = [{key: value for key, value in group.items() if key != "params"} for group in state["param_groups"]]
+    options = [_options(group) for group in state["param_groups"]]
     return {
         "groups": [{"params": params, "options": option} for params, option in zip(groups, options, strict=True)],
         "state": {name_of[key]: value for key, value in state["state"].items() if key in name_of},
         "other": {key: value for key, value in state["state"].items() if key not in name_of},
     }
+
+
+def live_options(optimizer: Any) -> list[dict[str, Any]]:
+    """Give each group's options: its hyperparameters, and what schedulers keep there."""
+    return [_options(group) for group in optimizer.param_groups]
+
+
+def with_options(
+    saved: Mapping[str, Any], *, source: Sequence[Mapping[str, Any]], live: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Give another trial's optimizer state with the options that an heir gets; see `sweeper.trial.inheriting`.
+
+    Groups that the source's script added while it trained keep their options.
+    """
+    groups = list(saved["groups"])
+    for number, (group, made, mine) in enumerate(zip(groups, source, live, strict=False)):
+        groups[number] = {**group, "options": group_options(group["options"], source=made, live=mine)}
+    return {**saved, "groups": groups}
 
 
 def check_optimizer(optimizer: Any, names: ParameterNames, saved: Mapping[str, Any], name: str) -> None:
@@ -107,6 +126,10 @@ def load_optimizer(optimizer: Any, names: ParameterNames, saved: Mapping[str, An
         parameter = parameters[index_of[key]]
         optimizer.state[parameter] = _with_saved_dtypes(value, optimizer.state[parameter])
     _keep_held(optimizer, *held)
+
+
+def _options(group: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in group.items() if key != "params"}
 
 
 def _keep_held(optimizer: Any, state: Any, groups: list[Any], each: list[dict[str, Any]]) -> None:

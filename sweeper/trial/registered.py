@@ -7,11 +7,13 @@ loop is back at its place), each time from private, writable copies.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from sweeper.errors import StateMismatch, UserError
 from sweeper.trial.gradients import Gradients
+from sweeper.trial.inheriting import taken_over
 from sweeper.trial.modules import check_module, is_module, load_module, module_state, named_parameters
 from sweeper.trial.optimizers import (
     check_optimizer,
@@ -19,8 +21,10 @@ from sweeper.trial.optimizers import (
     is_optimizer,
     is_scaler,
     is_scheduler,
+    live_options,
     load_optimizer,
     optimizer_state,
+    with_options,
 )
 from sweeper.trial.rng import is_generator
 from sweeper.trial.values import Decoder
@@ -41,6 +45,11 @@ class Registered:
         for name in self._of_kind("optimizer"):
             group_names(self._objects[name], self._parameter_names(), name)
         self.gradients = Gradients(self._objects[name] for name in self._of_kind("optimizer"))
+        self._made: dict[str, Any] = {}
+
+    def note_made(self) -> None:
+        """Remember how the script made its optimizers and schedulers; each save says it, for an heir to compare."""
+        self._made = {name: copy.deepcopy(self._hyperparameters(name)) for name in self._with_hyperparameters()}
 
     def save(self) -> dict[str, Any]:
         """Give everything's state, tensors still shared with the live objects.
@@ -54,12 +63,16 @@ class Registered:
                 name: {"kind": kind, "class": _class_name(self._objects[name]), "state": self._state(name, names)}
                 for name, kind in self._kinds.items()
             },
+            "made": self._made,
             "generators": sorted(self.generators),
             "gradients": self.gradients.save(self._named_parameters()),
         }
 
-    def load(self, decoder: Decoder, *path: str) -> None:
+    def load(self, decoder: Decoder, *path: str, inherited: bool = False) -> None:
         """Load everything from the copies of a decoder.
+
+        With `inherited` it is another trial's state: hyperparameters that this trial's config changed stay its own (see
+        `sweeper.trial.inheriting`). Call `note_made` first.
 
         Raises:
             StateMismatch: saved and live state do not fit together; nothing was touched.
@@ -70,7 +83,10 @@ class Registered:
         for name in self._in_order():
             self._check(name, saved["objects"][name], names)
         for name in self._in_order():
-            self._load(name, saved["objects"][name]["state"], names)
+            state = saved["objects"][name]["state"]
+            self._load(name, self._taken_over(name, state, saved["made"]) if inherited else state, names)
+        if inherited:
+            self._align_schedulers()
         self.gradients.put_back(self._named_parameters(), saved["gradients"])
 
     def _state(self, name: str, names: Mapping[int, str]) -> Any:
@@ -82,6 +98,27 @@ class Registered:
                 return optimizer_state(value, names, name)
             case _:
                 return value.state_dict()
+
+    def _hyperparameters(self, name: str) -> Any:
+        """The state of an optimizer or scheduler in which hyperparameters are."""
+        value = self._objects[name]
+        return value.state_dict() if self._kinds[name] == "scheduler" else live_options(value)
+
+    def _taken_over(self, name: str, state: Any, made: Mapping[str, Any]) -> Any:
+        match self._kinds[name]:
+            case "scheduler":
+                return taken_over(state, source=made[name], live=copy.deepcopy(self._made[name]))
+            case "optimizer":
+                return with_options(state, source=made[name], live=copy.deepcopy(self._made[name]))
+            case _:
+                return state
+
+    def _align_schedulers(self) -> None:
+        """A scheduler also notes the rates that its optimizer has by now, for those who ask it."""
+        for name in self._of_kind("scheduler"):
+            scheduler = self._objects[name]
+            if hasattr(scheduler, "_last_lr"):
+                scheduler._last_lr = [group["lr"] for group in scheduler.optimizer.param_groups]
 
     def _check_names(self, saved: Mapping[str, Any]) -> None:
         before = {*saved["objects"], *saved["generators"]}
@@ -129,6 +166,9 @@ class Registered:
 
     def _in_order(self) -> list[str]:
         return [name for kind in _ORDER for name in self._of_kind(kind)]
+
+    def _with_hyperparameters(self) -> list[str]:
+        return [*self._of_kind("optimizer"), *self._of_kind("scheduler")]
 
 
 def _kind(name: str, value: object) -> str:

@@ -107,6 +107,9 @@ class Run:
         `step` defaults to the completed epochs (from 1) outside batches and to `run.step` inside them, whichever the
         first report was. A later report of the same step replaces the earlier one.
 
+        In a search this may be where training is told to leave (`sweeper.Pruned`). In a deterministic one it waits
+        until the search has decided on this report; outside a sweep it never waits.
+
         Raises:
             UserError: not a number.
         """
@@ -119,9 +122,8 @@ class Run:
             step = report_step(step)
         training.progress.finite = math.isfinite(number)
         if training.session is not None:
-            training.session.report(step=step, at_step=training.progress.step, value=number, metrics=extra)
-            if not training.in_loop_of_ours:
-                training.session.poll()  # no safe point is coming by itself
+            at_step, save_ahead = training.progress.step, training.in_loop_of_ours
+            training.session.report(step=step, at_step=at_step, value=number, metrics=extra, save_ahead=save_ahead)
 
     # -- control ------------------------------------------------------------------------------------------------------
 

@@ -14,10 +14,11 @@ FORMAT: Final = 1
 
 
 class SavedRun:
-    """The save of an earlier attempt."""
+    """The save of an earlier attempt, or of another trial of whose training this one is the heir."""
 
-    def __init__(self, restored: Restored) -> None:
+    def __init__(self, restored: Restored, *, inherited: bool = False) -> None:
         self._restored = restored
+        self._inherited = inherited
         decoder = restored.decoder()
         if decoder.value("format") != FORMAT:
             raise CheckpointCorrupt(f"the checkpoint's format is {decoder.value('format')!r}, not {FORMAT}")
@@ -53,5 +54,5 @@ class SavedRun:
             StateMismatch: they do not fit the live objects.
         """
         decoder = self._restored.decoder()
-        registered.load(decoder, "registered")
+        registered.load(decoder, "registered", inherited=self._inherited)
         progress.load(decoder.value("progress"))

@@ -19,6 +19,7 @@ from sweeper.clock import Clock
 from sweeper.errors import StateMismatch, UnsavableValue, UserError
 from sweeper.model.control import ControlPage
 from sweeper.model.messages import (
+    Decided,
     FrameDecoder,
     Reported,
     Restore,
@@ -104,6 +105,7 @@ class Session:
         self._safe_points = 0
         self._stop: Stop | None = None
         self._stop_deadline_s: float | None = None
+        self._decided: int | None = None
         self._wanted = False
         self._due_s = float("inf")
         self._next_seq = start.first_seq
@@ -166,9 +168,29 @@ class Session:
         if self._stop is not None:
             self._raise_stop(self._stop)
 
-    def report(self, *, step: int, at_step: int, value: float, metrics: dict[str, float]) -> None:
-        """Send an intermediate value: `step` in the user's unit, `at_step` in training steps."""
+    def report(self, *, step: int, at_step: int, value: float, metrics: dict[str, float], save_ahead: bool) -> None:
+        """Send an intermediate value, and act on a stop that needs no save.
+
+        Where reports wait, this returns once the search has decided on this one; any stop ends the wait, so that an
+        eviction finds its way to the next save point.
+
+        Args:
+            step: in the user's unit.
+            at_step: in training steps.
+            value: the objective.
+            metrics: further numbers.
+            save_ahead: whether a save point comes by itself; a stop that wants a save is left to it.
+
+        Raises:
+            StopTraining: the worker asked for it.
+        """
         self.send(Reported(step=step, at_step=at_step, value=value, metrics=metrics))
+        if self.start.reports_wait:
+            self._await_decision(step)
+        elif self._control.inbox:
+            self._read_inbox()
+        if self._stop is not None and not (save_ahead and self._stop.save):
+            self._raise_stop(self._stop)
 
     # -- what the child's main asks -----------------------------------------------------------------------------------
 
@@ -223,6 +245,13 @@ class Session:
         return True
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _await_decision(self, step: int) -> None:
+        """However long it takes: the worker keeps the lease and looks, and a worker that is gone ends the wait."""
+        self._decided = None
+        while self._stop is None and self._decided != step:
+            self._control.clear_inbox()
+            self._read(block=True)
 
     def _act(self, point: SavePoint | None) -> None:
         stop = self._stop
@@ -292,7 +321,10 @@ class Session:
             self._read(block=False)
 
     def _read(self, *, block: bool) -> None:
-        data = self._channel.recv(_READ_BYTES, 0 if block else socket.MSG_DONTWAIT)
+        try:
+            data = self._channel.recv(_READ_BYTES, 0 if block else socket.MSG_DONTWAIT)
+        except ConnectionResetError:  # it died with something of ours unread
+            data = b""
         if not data:
             self._latch(Evicted("the worker is gone"))
         for message in self._decoder.feed(data):
@@ -308,6 +340,8 @@ class Session:
                 self._stop = message
                 if message.seconds_left is not None:
                     self._stop_deadline_s = self._clock.monotonic_s() + message.seconds_left
+            case Decided():
+                self._decided = message.step
             case _:
                 log.error("unexpected message %s", type(message).__name__)
 

@@ -75,11 +75,12 @@ class Training:
     def _begin(self, session: Session) -> None:
         self.registered.gradients.watch_steps()
         encode(self.registered.save(), name="registered")  # what could never be saved is refused before training
+        self.registered.note_made()
         session.begin()
         session.on_finish = self._finish
         if session.restored is None:
             return
-        saved = self._saved = SavedRun(session.restored)
+        saved = self._saved = SavedRun(session.restored, inherited=session.start.inherited)
         self.resumed = True
         saved.load(self.registered, self.progress)
         here = saved.random("here")

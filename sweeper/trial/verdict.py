@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import traceback
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Final
 import sweeper
 from sweeper.errors import StateMismatch
 from sweeper.model.messages import Failed, Finished, Invalid
+from sweeper.model.objective import Fault, objective_values
 from sweeper.model.tagged import to_tagged
 from sweeper.model.trial import Json
 
@@ -24,18 +24,20 @@ _FITTING: Final = (
 )
 
 
-def message_for_value(value: object, *, search: bool, step: int) -> Finished | Invalid:
+def message_for_value(value: object, *, objectives: int, step: int) -> Finished | Invalid:
     """Judge a return value.
 
-    In a search it must be a number, or a list or tuple of numbers for several objectives, none of them NaN. In a plain
-    grid it may be anything tagged JSON carries; anything else is dropped with a line on standard error.
-    Zero-dimensional arrays and tensors count as their number.
+    In a search it must be its objectives (`sweeper.model.objective`), so many as it has; what is stored is the value as
+    it was returned. In a plain grid (no objectives) it may be anything tagged JSON carries; anything else is dropped
+    with a line on standard error. Zero-dimensional arrays and tensors count as their number.
     """
     plain = _plain(value)
-    if search:
-        fault = _fault_of_objective(plain)
-        return Invalid(detail=fault, step=step) if fault else Finished(value=to_tagged(plain), step=step)
-    return Finished(value=_carried(plain), step=step)
+    if not objectives:
+        return Finished(value=_carried(plain), step=step)
+    found = objective_values(plain, objectives)
+    if isinstance(found, Fault):
+        return Invalid(detail=found.detail, step=step, fault=found.fault.value)
+    return Finished(value=to_tagged(plain), step=step)
 
 
 def message_for_error(error: BaseException, *, step: int) -> Failed:
@@ -81,19 +83,6 @@ def _plain(value: object) -> object:
         number: object = item()
         return number
     return value
-
-
-def _fault_of_objective(value: object) -> str | None:
-    values = value if isinstance(value, list | tuple) else (value,)
-    if not values:
-        return f"the function returned {value!r}: return the objective"
-    for one in values:
-        if not isinstance(one, int | float):
-            kind = "None" if one is None else f"a value of type {type(one).__qualname__}"
-            return f"the function returned {kind}: return the objective (a number)"
-        if math.isnan(one):
-            return "the function returned NaN: return the objective (a number)"
-    return None
 
 
 def _carried(value: object) -> Json:

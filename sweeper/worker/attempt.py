@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sweeper.errors import LeaseLost, LedgerUnavailable, StoreDenied, StoreUnavailable
 from sweeper.ids import TrialId
 from sweeper.ledger.highwater import note_rollback
+from sweeper.model.config_hash import hash_text
 from sweeper.model.messages import Start
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import Grant
@@ -95,9 +96,10 @@ def _train(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, restored: Res
 def start_message(worker: WorkerState, grant: Grant, restored: Restored | None) -> Start:
     """Say what the child is to run."""
     settings, sweep = worker.parts.settings, worker.parts.sweep
+    owner = None if restored is None else restored.ref.config_hash
     return Start(
         number=grant.number,
-        config_hash=grant.config_hash,
+        config_hash=hash_text(grant.config_text),  # an heir's config is another one than its trial's name
         overrides=list(grant.overrides),
         sweep_dir=sweep.sweep_dir,
         output_subdir=worker.parts.output_subdir(grant),
@@ -109,7 +111,9 @@ def start_message(worker: WorkerState, grant: Grant, restored: Restored | None) 
         every_s=settings.checkpoint.every_s,
         restore=None if restored is None else restored.as_mapping(),
         first_seq=1,
-        search=settings.search,
+        objectives=sweep.objectives,
+        reports_wait=sweep.reports_wait,
+        inherited=owner not in (None, grant.config_hash),
     )
 
 

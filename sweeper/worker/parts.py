@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from sweeper.checkpoint.store import ObjectStore
@@ -11,7 +11,8 @@ from sweeper.clock import Clock
 from sweeper.ids import RandomHex, SweepId
 from sweeper.ledger.database import Statements
 from sweeper.model.messages import Start
-from sweeper.model.trial import Grant, Holder, WorkerRecord
+from sweeper.model.search import DecisionKind, SearchSpec
+from sweeper.model.trial import Grant, Holder, Sweep, WorkerRecord
 from sweeper.model.waits import Background, Child
 from sweeper.settings import WorkerSettings
 
@@ -33,6 +34,33 @@ class SweepFacts:
     seed: int
     sweep_dir: str
     checkpoint_keep: int
+    objectives: int = 0
+    """How many numbers a trial's function must return; 0 in a plain grid."""
+    decides: DecisionKind | None = None
+    """What the search decides on each report; None when no trial is ever stopped by it."""
+    reports_wait: bool = False
+    """Whether a report waits for that decision (SAME)."""
+
+
+def facts_of(sweep: Sweep) -> SweepFacts:
+    """Give what a worker must know of the sweep in this row.
+
+    Raises:
+        ValueError: its search is none that this version knows.
+    """
+    facts = SweepFacts(
+        sweep_id=sweep.sweep_id,
+        name=sweep.name,
+        seed=sweep.seed,
+        sweep_dir=sweep.sweep_dir,
+        checkpoint_keep=sweep.checkpoint_keep,
+    )
+    if sweep.search is None:
+        return facts
+    search = SearchSpec.from_json(sweep.search)
+    decides = DecisionKind.REPORT if search.pruner else DecisionKind.RUNG if search.scheduler else None
+    waits = search.deterministic and decides is not None
+    return replace(facts, objectives=len(search.directions), decides=decides, reports_wait=waits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

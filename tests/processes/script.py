@@ -179,7 +179,7 @@ def load_with_workers(start: Start) -> object:
     loader = torch.utils.data.DataLoader(Pids(), num_workers=2, batch_size=None)
     for count, _ in enumerate(loader):
         (here / "count").write_text(str(count))
-        if start.search and count > 100:
+        if start.objectives and count > 100:
             return count
     return None
 
@@ -240,7 +240,7 @@ class Task:
 ROLES: dict[str, Role] = {CHILD_ROLE: child_role(Task())}
 
 
-def make_start(sweep_dir: Path, *overrides: str, search: bool = False, gpu: str | None = None, fence: int = 1) -> Start:
+def make_start(sweep_dir: Path, *overrides: str, objectives: int = 0, gpu: str | None = None, fence: int = 1) -> Start:
     return Start(
         number=7,
         config_hash="ab" * 32,
@@ -255,7 +255,7 @@ def make_start(sweep_dir: Path, *overrides: str, search: bool = False, gpu: str 
         every_s=300.0,
         restore=None,
         first_seq=1,
-        search=search,
+        objectives=objectives,
     )
 
 

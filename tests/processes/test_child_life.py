@@ -48,7 +48,7 @@ def test_a_child_starts_runs_and_gives_its_value(lab: Lab) -> None:
 
 def test_numbers_of_numpy_and_torch_are_numbers(lab: Lab) -> None:
     assert value(lab.run("give_tensor").last) == [2.5, 0.5, 3]
-    assert value(lab.run("give_tensor", search=True).last) == [2.5, 0.5, 3]
+    assert value(lab.run("give_tensor", objectives=3).last) == [2.5, 0.5, 3]
 
 
 def test_what_a_grid_cannot_carry_is_dropped_with_a_line(lab: Lab) -> None:
@@ -57,11 +57,22 @@ def test_what_a_grid_cannot_carry_is_dropped_with_a_line(lab: Lab) -> None:
     assert "return value is dropped" in ended.tail
 
 
-@pytest.mark.parametrize("task", ["give_nothing", "give_nan", "give_object", "echo"])
-def test_a_search_wants_numbers(lab: Lab, task: str) -> None:
-    ended = lab.run(task, search=True)
+@pytest.mark.parametrize(
+    ("task", "fault"),
+    [
+        ("give_nothing", "none"),
+        ("give_nan", "nan"),
+        ("give_object", "kind"),
+        ("echo", "kind"),
+        ("give_tensor", "arity"),
+    ],
+)
+def test_a_search_wants_as_many_numbers_as_it_has_objectives(lab: Lab, task: str, fault: str) -> None:
+    """CLEAR: what is wrong with the value is told, to people in words and to the ledger by its kind."""
+    ended = lab.run(task, objectives=1)
     assert isinstance(ended.last, Invalid)
     assert "return the objective" in ended.last.detail
+    assert ended.last.fault == fault
     assert ended.status.code == 1
 
 
@@ -208,7 +219,7 @@ def test_signals_to_everyone_change_nothing_for_the_child(lab: Lab) -> None:
 
 def test_loader_workers_survive_signals_to_the_group(lab: Lab) -> None:
     """PR-05: torch's own handler in a loader worker would exit."""
-    child = lab.start("load_with_workers", search=True)
+    child = lab.start("load_with_workers", objectives=1)
     wait_until(lambda: len(list(lab.folder.glob("loader-*"))) == 2 and (lab.folder / "count").exists())
     for _ in range(3):
         os.killpg(child.pid, signal.SIGTERM)

@@ -100,11 +100,13 @@ class AnsweringSocket:
 
 @dataclass
 class LoneWorker:
-    """Serves one attempt. `on_save` sees each save and may send, kill (raise `Killed`) or decline to answer (False)."""
+    """Serves one attempt. `on_save` sees each save and may send, kill (raise `Killed`) or decline to answer (False);
+    `on_report` sees each report and may send or kill."""
 
     start: Start = START
     restore: Save | None = None
     on_save: Callable[[LoneWorker, Save], bool | None] | None = None
+    on_report: Callable[[LoneWorker, Reported], None] | None = None
     clock: StepClock = field(default_factory=StepClock)
     saves: list[Save] = field(default_factory=list)
     reports: list[Reported] = field(default_factory=list)
@@ -164,7 +166,7 @@ class LoneWorker:
         self.send(SaveNow(reason="test"))
 
     def _turn(self) -> None:
-        while select.select([self._socket], [], [], 0)[0]:
+        while self._socket.fileno() >= 0 and select.select([self._socket], [], [], 0)[0]:
             for message in self._decoder.feed(self._socket.recv(1 << 16)):
                 self._take(message)
 
@@ -172,6 +174,8 @@ class LoneWorker:
         match message:
             case Reported():
                 self.reports.append(message)
+                if self.on_report is not None:
+                    self.on_report(self, message)
             case SaveFailed():
                 self.failures.append(message)
             case Sealed():
