@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeper.cli.texts import STATE_STYLES, duration_text, value_text
-from sweeper.model.progress import ProgressSink, RunningTrial, SweepProgress, Transition
+from sweeper.model.progress import ProgressSink, RunningTrial, SearchProgress, SweepProgress, Transition
 from sweeper.model.states import AttemptOutcome, TrialState
 
 _ENDINGS = (AttemptOutcome.CRASHED, AttemptOutcome.LOST, AttemptOutcome.EVICTED, AttemptOutcome.ENVIRONMENT)
@@ -135,15 +135,19 @@ def transition_text(event: Transition) -> str:
 def progress_view(snapshot: SweepProgress) -> RenderableType:
     """Draw a sweep at one moment."""
     total = sum(snapshot.counts.values())
-    final = sum(count for state, count in snapshot.counts.items() if state.final)
+    done = sum(count for state, count in snapshot.counts.items() if state.final)
+    search = snapshot.search
+    if search is not None:  # of all that it may propose; numbers without a trial of their own are used up at once
+        done, total = search.proposed - (total - done), search.n_trials
     head = Table.grid(padding=(0, 1))
     head.add_row(
         Text(snapshot.name, style="bold"),
-        ProgressBar(total=max(total, 1), completed=final, width=30),
-        Text(f"{final}/{total}"),
+        ProgressBar(total=max(total, 1), completed=min(done, total), width=30),
+        Text(f"{done}/{total}"),
         Text(_asides(snapshot), style="yellow"),
     )
     rows: list[RenderableType] = [head, counts_text(snapshot.counts)]
+    rows += [Text(search_text(search))] if search is not None else []
     return Group(*rows, running_table(snapshot.running)) if snapshot.running else Group(*rows)
 
 
@@ -154,6 +158,16 @@ def counts_text(counts: Mapping[TrialState, int]) -> Text:
         if counts.get(state):
             text.append(f"{counts[state]} {state.value}  ", style=STATE_STYLES[state])
     return text
+
+
+def search_text(search: SearchProgress) -> str:
+    """Tell in one line how far a search is."""
+    parts = [f"proposed {search.proposed} of {search.n_trials}"]
+    parts += [f"{search.repeats} repeat{'s'[: search.repeats != 1]}"] if search.repeats else []
+    if search.best is not None:
+        parts.insert(0, f"best {search.best[1]:.6g} (trial {search.best[0]})")
+    parts += [f"Optuna study {search.mirror_lag} behind"] if search.mirror_lag else []
+    return ", ".join(parts)
 
 
 def _asides(snapshot: SweepProgress) -> str:

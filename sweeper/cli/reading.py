@@ -14,7 +14,7 @@ from rich.text import Text
 from sweeper.checkpoint.keys import trial_prefix
 from sweeper.cli.opening import open_ledger, require_trial
 from sweeper.cli.output import console, say_json
-from sweeper.cli.progress import counts_text, running_table
+from sweeper.cli.progress import counts_text, running_table, search_text
 from sweeper.cli.records import (
     attempt_record,
     checkpoint_record,
@@ -93,6 +93,8 @@ def _one_sweep(database: Database, sweep: Sweep, *, as_json: bool) -> None:
         "begun": f"{sweep.created_at:%Y-%m-%d %H:%M:%S %Z}",
         "evictions": str(progress.evictions),
     }
+    if progress.search is not None:
+        facts["search"] = search_text(progress.search)
     if progress.not_requested:
         facts["not requested"] = f"{progress.not_requested} unfinished trials that no live command asks for"
     out.print(facts_table(facts))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sweeper.model.progress import SweepProgress
+from sweeper.model.progress import SearchProgress, SweepProgress
 from sweeper.model.states import TrialState
 from sweeper.model.tagged import to_tagged
 from sweeper.model.trial import Attempt, CheckpointRef, Json, Report, Sweep, Trial
@@ -140,6 +140,19 @@ def progress_record(progress: SweepProgress) -> Record:
             }
             for trial in progress.running
         ],
+        "search": None if progress.search is None else search_record(progress.search),
+    }
+
+
+def search_record(search: SearchProgress) -> Record:
+    """Give what `status --json` and `watch --json` say of a search."""
+    best = search.best
+    return {
+        "proposed": search.proposed,
+        "n_trials": search.n_trials,
+        "repeats": search.repeats,
+        "best": None if best is None else {"number": best[0], "value": to_tagged(best[1])},
+        "mirror_lag": search.mirror_lag,
     }
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import logging
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from sweeper.cli.progress import ABOVE_DISPLAY, LineProgress, LiveProgress, open_progress, transition_text
 from sweeper.ids import TrialNumber
-from sweeper.model.progress import RunningTrial, SweepProgress, Transition
+from sweeper.model.progress import RunningTrial, SearchProgress, SweepProgress, Transition
 from sweeper.model.states import AttemptOutcome, TrialState
 
 SNAPSHOT = SweepProgress(
@@ -167,3 +168,15 @@ def test_the_stream_decides_which_display_it_is(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TERM", "xterm")
     assert isinstance(open_progress(Console(file=io.StringIO())), LineProgress)
     assert isinstance(open_progress(terminal()), LiveProgress)
+
+
+def test_a_search_shows_its_best_trial_and_how_much_it_may_still_propose() -> None:
+    """Numbers count, trained or not: 3 of 12 proposals here have no trial of their own."""
+    search = SearchProgress(
+        proposed=15, n_trials=40, repeats=2, best=(TrialNumber(3), 0.0625), mirror_lag=7
+    )  # fmt: skip
+    console = terminal()
+    LiveProgress(console).turn(replace(SNAPSHOT, search=search))
+    shown = written(console)
+    assert "7/40" in shown
+    assert "best 0.0625 (trial 3), proposed 15 of 40, 2 repeats, Optuna study 7 behind" in shown
