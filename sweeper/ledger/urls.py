@@ -54,6 +54,13 @@ def sqlalchemy_url(url: str) -> str:
     return "postgresql+psycopg://" + url.partition("://")[2]
 
 
+def with_setting(url: str, name: str, value: str) -> str:
+    """A normalised URL with this setting in its query, in place of any other of the name."""
+    parts = _parsed(url.partition("://")[2])
+    kept = tuple((known, given) for known, given in parts.query if known != name)
+    return _written(replace(parts, query=(*kept, (name, value))))
+
+
 def redact(text: str) -> str:
     """The text with every password in a database URL replaced by `***`, also in URLs that are malformed."""
     text = _WITH_PASSWORD.sub(r"\1:***@", text)
