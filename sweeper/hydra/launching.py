@@ -5,32 +5,23 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hydra.core.utils import JobReturn, configure_log, setup_globals
-from hydra.errors import HydraException
-from omegaconf import DictConfig
+from hydra.core.utils import JobReturn
 
-from sweeper.cli.progress import is_live, open_progress
+from sweeper.cli.progress import open_progress
 from sweeper.coordinator.program import CoordinatorEnd
 from sweeper.hydra.answering import INTERRUPTED, answering, leave
-from sweeper.hydra.compose import TemplateLoader
+from sweeper.hydra.command import Command, begin_output
 from sweeper.hydra.directories import pin_sweep_dir
 from sweeper.hydra.jobs import Job, check_directories, check_secrets, compose_jobs, distinct
 from sweeper.hydra.results import job_return
 from sweeper.ids import ConfigHash
-from sweeper.launch.console import log_above_display
-from sweeper.launch.local_workers import WorkerStarter
-from sweeper.launch.settings import LauncherSettings
-from sweeper.launch.task import Task
 from sweeper.launch.telling import FailureLog, nothing_to_run, what_failed
 from sweeper.ledger.reads import trials as read_trials
-from sweeper.ledger.sweeps import find_sweep
-from sweeper.model.trial import Sweep, SweepSpec, Trial
-from sweeper.trial.spawning import Spawner
-from sweeper.trial.warm_parent import WarmParent
-from sweeper.wiring import Backends, ask_for, begin_asking, begin_sweep, coordinate
+from sweeper.model.trial import Sweep, Trial
+from sweeper.wiring import ask_for, begin_asking, begin_sweep, coordinate
 
 log = logging.getLogger("sweeper.launcher")
 _AGAIN = "run the same command again to go on from there"
@@ -39,32 +30,10 @@ _AGAIN = "run the same command again to go on from there"
 class Launch:
     """A command that is set up: called once for each batch of jobs its sweeper makes."""
 
-    def __init__(
-        self,
-        *,
-        loader: TemplateLoader,
-        config: DictConfig,
-        settings: LauncherSettings,
-        task: Task,
-        name: str,
-        default_named: bool,
-        backends: Backends,
-        warm: WarmParent | None,
-        fallback: Spawner | None,
-    ) -> None:
-        self._loader = loader
-        self._config = config
-        self._settings = settings
-        self._task = task
-        self._name = name
-        self._default_named = default_named
-        self._backends = backends
-        self._start_worker = WorkerStarter(
-            warm, fallback, sweep=name, gpus=settings.gpus, verbose=bool(config.hydra.verbose)
-        )
-        for held in (backends, warm):
-            if held is not None:
-                weakref.finalize(self, held.close)
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self._backends = command.backends
+        weakref.finalize(self, command.close)
 
     def __call__(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> list[JobReturn]:
         """Run the jobs; one result per job, in order.
@@ -80,20 +49,17 @@ class Launch:
                 leave(f"interrupted; {_AGAIN}", INTERRUPTED)
 
     def _launch(self, job_overrides: Sequence[Sequence[str]], first_index: int) -> list[JobReturn]:
-        setup_globals()
-        hydra = self._config.hydra
-        configure_log(hydra.hydra_logging, hydra.verbose)
-        if is_live():
-            log_above_display()
-        jobs = compose_jobs(self._loader, self._config, job_overrides, first_index, self._settings.identity)
-        check_secrets(jobs, self._settings.places)
+        command, prepared, config = self._command, self._command.prepared, self._command.prepared.config
+        begin_output(config)
+        jobs = compose_jobs(prepared.loader, config, job_overrides, first_index, prepared.settings.identity)
+        check_secrets(jobs, prepared.settings.places)
         wanted = distinct(jobs)
-        known = find_sweep(self._backends.database, self._name)
-        sweep_dir = Path(known.sweep_dir if known else str(hydra.sweep.dir))
-        check_directories(wanted, sweep_dir, lambda: self._existing(known))
-        sweep = begin_sweep(self._backends, self._spec(sweep_dir))
+        known = command.known()
+        sweep_dir = Path(known.sweep_dir if known else str(config.hydra.sweep.dir))
+        check_directories(wanted, sweep_dir, lambda: command.existing(known))
+        sweep = begin_sweep(self._backends, command.spec(sweep_dir))
         sweep_dir = Path(sweep.sweep_dir)
-        pin_sweep_dir(self._config, sweep_dir)
+        pin_sweep_dir(config, sweep_dir)
         sweep_dir.mkdir(parents=True, exist_ok=True)
         log.info("sweep %r: %s", sweep.name, _summary(jobs, wanted))
         trials, end = self._run(sweep, wanted)
@@ -120,8 +86,8 @@ class Launch:
                     backends,
                     sweep,
                     asking,
-                    self._settings.coordinator,
-                    start_workers=self._start_worker,
+                    self._command.prepared.settings.coordinator,
+                    start_workers=self._command.start_worker,
                     progress=sink,
                 )
                 found = read_trials(backends.database, sweep.sweep_id, numbers)
@@ -130,32 +96,6 @@ class Launch:
             finally:
                 sink.close()
         return {trial.config_hash: trial for trial in found}, end
-
-    def _spec(self, sweep_dir: Path) -> SweepSpec:
-        settings, identity = self._settings, self._settings.identity
-        return SweepSpec(
-            name=self._name,
-            task=self._task.name,
-            source_digest=self._task.source_digest,
-            sweep_dir=str(sweep_dir),
-            store_url=self._backends.store.url,
-            seed=settings.seed,
-            identity={
-                "ignore": list(identity.ignore),
-                "version": identity.version,
-                "unstable_resolvers": list(identity.unstable_resolvers),
-                "allow_missing": identity.allow_missing,
-            },
-            retry=settings.retry,
-            checkpoint_keep=settings.worker.checkpoint.keep,
-            default_named=self._default_named,
-        )
-
-    def _existing(self, sweep: Sweep | None) -> Iterator[tuple[Trial, DictConfig]]:
-        """The sweep's trials with their configs; one that cannot be composed any more claims no directory."""
-        for trial in read_trials(self._backends.database, sweep.sweep_id) if sweep else ():
-            with contextlib.suppress(HydraException):
-                yield trial, self._loader.compose(self._config, trial.overrides, position=trial.number)
 
 
 def _summary(jobs: Sequence[Job], wanted: Sequence[Job]) -> str:

@@ -17,7 +17,7 @@ def params_lines(params: object, parse: Parse) -> list[str]:
     """Give one override line for each entry, in order.
 
     A text is Hydra's grammar, as on the command line (`x: interval(0,1)`); a number, null or list is that value; a
-    mapping goes on with a dotted key, as nested configs do. A list of whole overrides, or one text, is taken too.
+    mapping goes on with a dotted key, as nested configs do.
 
     Args:
         params: the node as plain containers.
@@ -26,17 +26,11 @@ def params_lines(params: object, parse: Parse) -> list[str]:
     Raises:
         UserError: an entry that is none of these; names its key.
     """
-    match params:
-        case None:
-            return []
-        case str():
-            return [params]
-        case list():
-            return [_whole(line) for line in params]
-        case Mapping():
-            return list(_entries(params, "", parse))
-        case _:
-            raise UserError(f"{SETTING} is {type(params).__name__}", remedy="write a mapping: {x: interval(0,1)}")
+    if params is None:
+        return []
+    if not isinstance(params, Mapping):
+        raise UserError(f"{SETTING}={params!r:.80} is no mapping", remedy="write {x: 'interval(0,1)'}")
+    return list(_entries(params, "", parse))
 
 
 def refuse_old_space(search_space: object) -> None:
@@ -52,12 +46,6 @@ def refuse_old_space(search_space: object) -> None:
         written = [f"{name}: {_today(entry)}" for name, entry in search_space.items() if isinstance(entry, Mapping)]
         today = f"{{{', '.join(written)}}}" if written else today
     raise UserError("hydra.sweeper.search_space is no longer read", remedy=f"write hydra.sweeper.params: {today}")
-
-
-def _whole(line: object) -> str:
-    if not isinstance(line, str):
-        raise UserError(f"{SETTING}: {line!r:.80} is no override", remedy="write a mapping: {x: interval(0,1)}")
-    return line
 
 
 def _entries(params: Mapping[Any, Any], prefix: str, parse: Parse) -> Iterator[str]:  # Any: YAML

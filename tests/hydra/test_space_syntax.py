@@ -259,11 +259,9 @@ def test_the_command_line_wins_over_the_config() -> None:
     [
         (None, []),
         ({}, []),
-        ("x=1,2", ["x=1,2"]),
-        (["x=1,2", "+y=interval(0,1)"], ["x=1,2", "+y=interval(0,1)"]),
         ({"x": "interval(0,1)", "y": 5, "z": 0.5, "b": True}, ["x=interval(0,1)", "y=5", "z=0.5", "b=true"]),
         ({"n": None, "l": [1, "a,b", None], "~gone": None}, ["n=null", "l=[1,a\\,b,null]", "~gone"]),
-        ({"model": {"lr": "1,2", "opt": {"beta": 0.9}}, "empty": {}}, ["model.lr=1,2", "model.opt.beta=0.9", "empty={}"]),
+        ({"m": {"lr": "1,2", "opt": {"beta": 0.9}}, "empty": {}}, ["m.lr=1,2", "m.opt.beta=0.9", "empty={}"]),
         ({"+a": {"b": "x,y"}}, ["+a.b=x,y"]),
     ],
 )  # fmt: skip
