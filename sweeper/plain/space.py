@@ -101,9 +101,10 @@ def check_parameter_name(name: object) -> None:
 
 def _float_range(name: str, found: Float) -> FloatRange:
     low, high = _real(name, "low", found.low), _real(name, "high", found.high)
+    _check_flag(name, found.log)
     _check_bounds(name, low, high, log=found.log, lowest_log=0.0)
     if found.step is None:
-        return FloatRange(low=low, high=high, log=bool(found.log))
+        return FloatRange(low=low, high=high, log=found.log)
     step = _real(name, "step", found.step)
     if not step > 0:
         raise UserError(f"the parameter {name!r} has step={step:g}", remedy="a step is above 0")
@@ -114,13 +115,14 @@ def _float_range(name: str, found: Float) -> FloatRange:
 
 def _int_range(name: str, found: Int) -> IntRange:
     low, high = _whole(name, "low", found.low), _whole(name, "high", found.high)
+    _check_flag(name, found.log)
     step = _whole(name, "step", found.step)
     _check_bounds(name, low, high, log=found.log, lowest_log=1)
     if step < 1:
         raise UserError(f"the parameter {name!r} has step={step}", remedy="a step is at least 1")
     if found.log and step != 1:
         raise UserError(f"the parameter {name!r} has both log and step", remedy="leave one of them out")
-    return IntRange(low=low, high=low + (high - low) // step * step, step=step, log=bool(found.log))
+    return IntRange(low=low, high=low + (high - low) // step * step, step=step, log=found.log)
 
 
 def _choices(name: str, values: Iterable[object]) -> Choices:
@@ -150,6 +152,11 @@ def _check_bounds(name: str, low: float, high: float, *, log: bool, lowest_log: 
         raise UserError(
             f"the parameter {name!r} has log and begins at {low:g}", remedy=f"on a log scale low is {bound}"
         )
+
+
+def _check_flag(name: str, log: object) -> None:
+    if not isinstance(log, bool):
+        raise UserError(f"the parameter {name!r} has log={log!r:.80}", remedy="log is true or false")
 
 
 def _real(name: str, field: str, value: object) -> float:

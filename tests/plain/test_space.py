@@ -47,6 +47,7 @@ def test_what_is_written_is_what_is_searched(written: object, meant: object) -> 
         ("x", Float(1, 2, log=True, step=0.1), "both log and step"),
         ("x", Float(1, 2, step=0), "above 0"),
         ("x", Float("1e-5", 1), "'1e-5'"),  # type: ignore[arg-type]
+        ("x", Int(1, 2, log="yes"), "log is true or false"),  # type: ignore[arg-type]
         ("x", Int(0, 8, log=True), "at least 1"),
         ("x", Int(1, 2.5), "Float"),  # type: ignore[arg-type]
         ("x", Int(False, True), "integers"),
