@@ -9,6 +9,7 @@ from sweeper.errors import UserError
 from sweeper.ids import AskerId, ConfigHash, SweepId, TrialId, TrialNumber
 from sweeper.ledger.guards import NOW
 from sweeper.ledger.rows import attempt_of, checkpoint_of, head_columns, trial_of
+from sweeper.ledger.search_progress import search_progress
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
 from sweeper.model.progress import RunningTrial, SweepProgress
@@ -197,6 +198,7 @@ def progress(db: Statements, sweep_id: SweepId) -> SweepProgress:
         running=running_trials(db, sweep_id),
         evictions=rows[0].evictions,
         not_requested=sum(row.not_requested for row in counted),
+        search=search_progress(db, sweep_id),
     )
 
 
