@@ -91,7 +91,8 @@ class MirrorAck:
     """What was written of a trial: from now on this version of it is in the mirror, in this place."""
 
     trial_id: TrialId
-    version: int
+    version: int | None
+    """None where only reports were written: whatever version was shown before still is."""
     place: MirrorPlace
 
 

@@ -1,0 +1,223 @@
+"""A trial as the mirror shows it: a pure function of what the ledger tells, the sweep's search and its space."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from optuna.trial import FrozenTrial
+from optuna.trial import TrialState as OptunaState
+
+from sweeper.model.mirror import MirrorReport, MirrorTrial
+from sweeper.model.objective import Fault, objective_values
+from sweeper.model.search import Constraint, SearchSpec
+from sweeper.model.states import TrialState
+from sweeper.model.trial import Json
+from sweeper.search.mirror_space import MirrorSpace, Shown
+
+HASH: Final = "sweeper:hash"
+NUMBER: Final = "sweeper:number"
+STATE: Final = "sweeper:state"
+LINEAGE: Final = "sweeper:lineage"
+ATTEMPTS: Final = "sweeper:attempts"
+REASON: Final = "sweeper:reason"
+ERROR: Final = "sweeper:error"
+CLAIM: Final = "sweeper:point"
+"""On an entry that somebody enqueued: the key of the point in the ledger."""
+CONSTRAINTS: Final = "constraints"
+"""The system attribute by which Optuna and its dashboard know whether a trial is feasible: no value above 0."""
+
+MOST_BYTES: Final = 1024
+"""Our attributes of one trial, keys and JSON, never take more."""
+MOST_STEP: Final = 2**31 - 1
+"""Optuna's tables hold steps of 32 bits."""
+MISSED: Final = 1.0
+"""By how much a constraint is broken whose metric was never reported, or was not a number."""
+_ERROR_BYTES: Final = 300
+_REASON_BYTES: Final = 160
+_OTHER_BYTES: Final = 200
+
+_STATES: Final = {
+    TrialState.PENDING: OptunaState.RUNNING,
+    TrialState.RUNNING: OptunaState.RUNNING,
+    TrialState.PAUSED: OptunaState.RUNNING,
+    TrialState.COMPLETED: OptunaState.COMPLETE,
+    TrialState.PRUNED: OptunaState.PRUNED,
+    TrialState.FAILED: OptunaState.FAIL,
+    TrialState.CANCELLED: OptunaState.FAIL,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorEntry:
+    """What is written of a trial."""
+
+    state: OptunaState
+    values: tuple[float, ...] | None
+    params: Mapping[str, Shown]
+    user_attrs: Mapping[str, Json]
+    constraints: tuple[float, ...] | None
+    """By how much each constraint is broken; only of trials that have values."""
+    reports: Mapping[int, float]
+    """By step as the mirror has it."""
+    whole: bool
+    """Whether these are all reports of the trial, not a selection."""
+    started_at: datetime
+    finished_at: datetime | None
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:  # Any: as in Optuna
+        """Attributes in Optuna's own name space."""
+        return {} if self.constraints is None else {CONSTRAINTS: list(self.constraints)}
+
+    def template(self) -> FrozenTrial:
+        """Give what `create_new_trial` takes."""
+        return FrozenTrial(
+            number=-1,
+            state=self.state,
+            value=None,
+            values=self.values,
+            datetime_start=self.started_at,
+            datetime_complete=self.finished_at if self.state.is_finished() else None,
+            params={name: value for name, (value, _) in self.params.items()},
+            distributions={name: distribution for name, (_, distribution) in self.params.items()},
+            user_attrs=dict(self.user_attrs),
+            system_attrs=self.system_attrs,
+            intermediate_values=dict(self.reports),
+            trial_id=-1,
+        )
+
+
+class StepTooLarge(Exception):
+    """A step does not fit the study's scale: the study has to be written anew with a coarser one."""
+
+
+def entry_of(trial: MirrorTrial, spec: SearchSpec, space: MirrorSpace, *, divisor: int = 1) -> MirrorEntry:
+    """Show a trial.
+
+    Args:
+        trial: with all that its entry needs (reports, measures).
+        spec: the sweep's search.
+        space: of the study; what it has to remember may grow.
+        divisor: by which the study divides steps.
+
+    Raises:
+        StepTooLarge: the divisor is too small.
+    """
+    state, values = _STATES[trial.state], None
+    if trial.state is TrialState.COMPLETED:
+        values = _values(trial.result, len(spec.directions))
+        state = state if values is not None else OptunaState.FAIL
+    elif trial.state is TrialState.PRUNED:
+        values = _pruned_value(trial, spec)
+    params: dict[str, Shown] = {}
+    other: dict[str, Json] = {}
+    for name, value in trial.params.items():
+        shown = space.shown(name, value, trial.extra)
+        if shown is None:
+            other[name] = value
+        else:
+            params[name] = shown
+    has_end = state in (OptunaState.COMPLETE, OptunaState.PRUNED)
+    return MirrorEntry(
+        state=state,
+        values=values,
+        params=params,
+        user_attrs=_attributes(trial, other),
+        constraints=_violations(spec.constraints, trial.measures) if spec.constraints and has_end else None,
+        reports=scaled_reports(trial.reports, divisor),
+        whole=trial.report_count == len(trial.reports),
+        started_at=trial.started_at,
+        finished_at=trial.finished_at,
+    )
+
+
+def scaled_reports(reports: Sequence[MirrorReport], divisor: int) -> dict[int, float]:
+    """Give reports by step as the mirror has it; of several that fall together the last stays.
+
+    Raises:
+        StepTooLarge: the divisor is too small.
+    """
+    found: dict[int, float] = {}
+    for report in reports:
+        step = report.step // divisor
+        if abs(step) > MOST_STEP:
+            raise StepTooLarge(f"step {report.step} does not fit 32 bits when divided by {divisor}")
+        found[step] = report.value
+    return found
+
+
+def divisor_for(largest_step: int) -> int:
+    """Give a power of a thousand by which steps up to this one fit 32 bits, with room to grow where one is needed."""
+    divisor = 1
+    while largest_step // divisor > MOST_STEP:
+        divisor *= 1000
+    return divisor
+
+
+def _values(result: Json, count: int) -> tuple[float, ...] | None:
+    values = objective_values(result, count)
+    return None if isinstance(values, Fault) else values
+
+
+def _pruned_value(trial: MirrorTrial, spec: SearchSpec) -> tuple[float, ...] | None:
+    """A pruned trial's value is its result, else, as in Optuna, what it reported last."""
+    if len(spec.directions) != 1:
+        return None
+    values = _values(trial.result, 1)
+    if values is None and trial.reports and not math.isnan(trial.reports[-1].value):
+        values = (trial.reports[-1].value,)
+    return values
+
+
+def _violations(constraints: Sequence[Constraint], measures: Mapping[str, float]) -> tuple[float, ...]:
+    return tuple(_violation(constraint, measures.get(constraint.metric, math.nan)) for constraint in constraints)
+
+
+def _violation(constraint: Constraint, measure: float) -> float:
+    """By how much a measure is out of bounds; always finite, as strict JSON knows nothing else."""
+    if math.isnan(measure):
+        return MISSED
+    over = -math.inf if constraint.at_most is None else measure - constraint.at_most
+    under = -math.inf if constraint.at_least is None else constraint.at_least - measure
+    worst = max(over, under)
+    return max(-sys.float_info.max, min(sys.float_info.max, 0.0 if math.isnan(worst) else worst))
+
+
+def _attributes(trial: MirrorTrial, other: Mapping[str, Json]) -> dict[str, Json]:
+    """Few and small: each costs as much as a parameter to write. What says nothing is left out."""
+    attrs: dict[str, Json] = {
+        NUMBER: trial.number,
+        HASH: trial.config_hash,
+        STATE: trial.state.value,
+        ATTEMPTS: trial.attempts,
+    }
+    counts = {
+        "sweeper:evictions": trial.evictions,
+        "sweeper:crashes": trial.crashes,
+        LINEAGE: trial.lineage,
+        "sweeper:step": trial.step if trial.state is not TrialState.RUNNING else 0,
+    }
+    attrs |= {key: count for key, count in counts.items() if count}
+    if trial.state not in (TrialState.COMPLETED, TrialState.RUNNING) and trial.reason:
+        attrs[REASON] = bounded(trial.reason, _REASON_BYTES)
+    if trial.error.strip():
+        attrs[ERROR] = bounded(trial.error.strip().splitlines()[-1], _ERROR_BYTES)
+    if other:
+        attrs["sweeper:other_params"] = bounded(json.dumps(other, ensure_ascii=False), _OTHER_BYTES)
+    return attrs
+
+
+def bounded(text: str, most_bytes: int) -> str:
+    """Give the beginning of a text whose JSON takes at most so many bytes."""
+    if len(json.dumps(text)) <= most_bytes:
+        return text
+    kept = text[:most_bytes]
+    while len(json.dumps(kept)) > most_bytes - 6:  # the ellipsis as JSON
+        kept = kept[: -max(1, (len(json.dumps(kept)) - most_bytes) // 12)]
+    return kept + "…"
