@@ -14,6 +14,7 @@ from sweeper.model.states import AttemptOutcome, SweepState
 from sweeper.model.trial import Grant
 from sweeper.model.waits import Program, Wait
 from sweeper.worker.attempt import AttemptEnd, attempt_program
+from sweeper.worker.idling import Idling
 from sweeper.worker.parts import WorkerParts
 from sweeper.worker.patience import Backoff
 from sweeper.worker.state import GaveUp, WorkerState
@@ -24,7 +25,6 @@ EXIT_DONE = 0
 EXIT_SICK = 70
 EXIT_EVICTED = 75
 
-FIRST_POLL_S = 0.05
 MAX_SICK = 2
 """Start-up crashes in a row, on different trials, that close the worker: the machine is likelier to blame."""
 MAX_ENVIRONMENT = 3
@@ -66,16 +66,16 @@ def worker_program(parts: WorkerParts) -> Program[WorkerEnd]:
 def _work(worker: WorkerState) -> Program[WorkerEnd]:
     health = Health()
     floor = 0
-    poll = Backoff(worker.parts.jitter, first_s=FIRST_POLL_S, most_s=worker.parts.settings.poll_s)
+    idling = Idling(worker.parts.jitter, most_s=worker.parts.settings.poll_s)
     while not worker.drain.active:
         grant = yield from _lease(worker, floor)
         if grant is None:
-            if (yield from _is_over(worker)):
+            if idling.looks_around(worker.now_s()) and (yield from _is_over(worker)):
                 return WorkerEnd(status=EXIT_DONE, reason="the sweep is over")
-            yield from worker.pause(Wait(until_s=worker.now_s() + poll.next_s()))
+            yield from worker.pause(Wait(until_s=worker.now_s() + idling.next_s(worker.now_s())))
             continue
         floor = grant.number
-        poll.reset()
+        idling.reset()
         end = yield from attempt_program(worker, grant)
         if (complaint := health.learn(end)) is not None:
             log.error("this worker closes itself: %s", complaint)
