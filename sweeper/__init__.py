@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from sweeper.errors import SweeperError, TrialFailed, UserError
     from sweeper.hydra.identity import config_hash
     from sweeper.plain.space import Choice, Float, Int
+    from sweeper.results.loading import load
+    from sweeper.results.records import SweepResult, TrialResult
     from sweeper.trial.run import Run, resume
     from sweeper.trial.stops import Evicted, Paused, Pruned
 
@@ -23,10 +25,13 @@ __all__ = [
     "Paused",
     "Pruned",
     "Run",
+    "SweepResult",
     "SweeperError",
     "TrialFailed",
+    "TrialResult",
     "UserError",
     "config_hash",
+    "load",
     "resume",
 ]
 
@@ -38,10 +43,13 @@ _HOMES = {
     "Paused": "sweeper.trial.stops",
     "Pruned": "sweeper.trial.stops",
     "Run": "sweeper.trial.run",
+    "SweepResult": "sweeper.results.records",
     "SweeperError": "sweeper.errors",
     "TrialFailed": "sweeper.errors",
+    "TrialResult": "sweeper.results.records",
     "UserError": "sweeper.errors",
     "config_hash": "sweeper.hydra.identity",
+    "load": "sweeper.results.loading",
     "resume": "sweeper.trial.run",
 }
 

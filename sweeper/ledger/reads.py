@@ -73,6 +73,12 @@ _REPORTS = statement("""
 SELECT r.step, r.at_step, r.value, r.metrics FROM sweeper.reports r WHERE r.trial_id = :trial_id ORDER BY r.step
 """)
 
+_REPORTS_OF_SWEEP = statement("""
+SELECT r.trial_id, r.step, r.at_step, r.value, r.metrics
+FROM sweeper.reports r JOIN sweeper.trials t ON t.trial_id = r.trial_id
+WHERE t.sweep_id = :sweep_id ORDER BY r.trial_id, r.step
+""")
+
 _CONFIG_TEXT = statement("""
 SELECT c.config_text
 FROM sweeper.trials t JOIN sweeper.configs c ON c.trial_id = t.trial_id AND c.lineage = t.lineage
@@ -161,6 +167,15 @@ def reports_of(db: Statements, trial_id: TrialId) -> list[Report]:
         Report(step=row.step, at_step=row.at_step, value=row.value, metrics=from_tagged(row.metrics))
         for row in db.run(_REPORTS, {"trial_id": trial_id})
     ]
+
+
+def reports(db: Statements, sweep_id: SweepId) -> dict[TrialId, list[Report]]:
+    """Every report of the sweep, by trial and by step; trials without any are absent."""
+    by_trial: dict[TrialId, list[Report]] = {}
+    for row in db.run(_REPORTS_OF_SWEEP, {"sweep_id": sweep_id}):
+        report = Report(step=row.step, at_step=row.at_step, value=row.value, metrics=from_tagged(row.metrics))
+        by_trial.setdefault(TrialId(row.trial_id), []).append(report)
+    return by_trial
 
 
 def config_text(db: Statements, trial_id: TrialId) -> str:
