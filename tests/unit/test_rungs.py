@@ -178,6 +178,22 @@ def test_the_highest_rung_that_has_somebody_due_is_served_first_and_without_any_
     assert moves() == [(0, 3), (3, 1)]
 
 
+def test_nobody_is_left_over_while_somebody_still_goes_on() -> None:
+    scheduler = scheduler_from(spec_of(ASHA), seed=0)
+    assert scheduler is not None
+    standing: dict[int, TrialState | None] = dict.fromkeys(range(2), TrialState.PAUSED)
+    for number, value in ((0, 2.0), (1, 1.0)):
+        scheduler.on_report(trial_id=TrialId(number), number=number, lineage=0, step=1, value=value, standing=standing)
+    assert scheduler.left_over(standing) == ()
+    move = scheduler.next_move(standing, closing=True)
+    assert move is not None
+    assert move.number == 1
+    scheduler.feed(move)
+    standing[1] = TrialState.COMPLETED
+    (left,) = scheduler.left_over(standing)
+    assert (left.number, left.step, left.value) == (0, 1, 2.0)
+
+
 def test_a_trial_that_is_due_when_it_comes_goes_on_without_a_pause() -> None:
     world = World(spec=spec_of(ASHA, 3), curve=lambda number, step: -float(number), length=9).run()
     first_at_rung = {row.number: row.action for row in world.of_kind(DecisionKind.RUNG) if row.facts.get("rung") == 1}

@@ -77,7 +77,9 @@ class Scheduler(ABC):
         """
 
     def left_over(self, standing: Standing) -> tuple[LeftOver, ...]:
-        """Give the paused trials, for when `next_move` has none at closing."""
+        """Give the paused trials that are pruned at closing; none as long as one of them still goes on."""
+        if self.next_move(standing, closing=True) is not None:
+            return ()
         return tuple(_left_over(entry) for entry in self._waiting(standing))
 
     def go_on_instead(self, exploit: Decision) -> Decision:
