@@ -79,6 +79,10 @@ class History:
         """Resource of the highest rung that the trial came to; 0 for none."""
         return self._reached.get(number, 0)
 
+    def moved(self, number: int) -> bool:
+        """Whether the trial was let on beyond the highest rung that it came to."""
+        return number in self._reached and number in self._rungs[self._reached[number]].moved
+
     def entry(self, number: int) -> Entry | None:
         """The trial at the highest rung that it came to."""
         return self._rungs[self._reached[number]].entries[number] if number in self._reached else None

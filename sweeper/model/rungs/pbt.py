@@ -44,7 +44,7 @@ class Pbt(Scheduler):
 
     def next_move(self, standing: Standing, *, closing: bool = False) -> Decision | None:
         """See `Scheduler.next_move`."""
-        waiting = [entry for entry in self._waiting(standing) if not self._moved(entry.number)]
+        waiting = [entry for entry in self._waiting(standing) if not self._history.moved(entry.number)]
         if not waiting or not (closing or all(number in standing for number in range(self._population))):
             return None
         generation = min(self._history.reached(entry.number) for entry in waiting)
@@ -68,15 +68,14 @@ class Pbt(Scheduler):
     def _judge(self, number: int, rung: int, standing: Standing) -> str:
         return PAUSE
 
-    def _moved(self, number: int) -> bool:
-        return number in self._history.rung(self._history.reached(number)).moved
-
     def _there(self, number: int, generation: int, standing: Standing) -> bool:
         """Whether nobody has to wait for this number at a generation: it is final, beyond, or paused there."""
         state = standing[number]
         if state is None or state in FINAL_STATES or self._history.reached(number) > generation:
             return True
-        return self._history.reached(number) == generation and (state is TrialState.PAUSED or self._moved(number))
+        return self._history.reached(number) == generation and (
+            state is TrialState.PAUSED or self._history.moved(number)
+        )
 
     def _quantiles(self, rung: Rung, standing: Standing) -> tuple[list[Entry], list[Entry]]:
         """The best and the worst of a generation. Who failed before it moved on was not there to be compared."""

@@ -103,7 +103,7 @@ class Scheduler(ABC):
         """At closing, when no trial has reached the end of training: the best one of the highest rung goes on."""
         if TrialState.COMPLETED in standing.values():
             return None
-        waiting = self._waiting(standing)
+        waiting = [entry for entry in self._waiting(standing) if not self._history.moved(entry.number)]
         if not waiting:
             return None
         return self._promotion(min(waiting, key=lambda it: (-self._history.reached(it.number), self._history.rank(it))))
