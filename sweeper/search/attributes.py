@@ -1,7 +1,7 @@
 """Attributes of samplers and pruners on their way to rows and back: state, as tagged JSON, never as a pickle (SAFE).
 
-Of Optuna's own samplers and pruners only attributes of a known name and shape pass, so a forged row can neither be
-unpickled nor break a proposal. A sampler from elsewhere may keep what it likes, save what looks like a pickle; one that
+Of Optuna's own samplers and pruners only attributes of a known name and kind pass, so nothing in a row is ever
+unpickled. A sampler from elsewhere may keep what it likes, save what looks like a pickle; one that
 unpickles its attributes has to bring its own protection, as does any code that a command's config names.
 """
 

@@ -77,8 +77,8 @@ class FloatAxis(Axis):
         self._low, self._high = distribution.low, distribution.high
 
     def code(self, value: Json) -> Code | None:
-        number = _number(value)
-        return float(number) + 0.0 if number is not None and self._low <= number <= self._high else None
+        number = value if type(value) is float else _number(value)
+        return number + 0.0 if number is not None and self._low <= number <= self._high else None
 
     def code_at(self, position: int) -> Code:
         return self._low
@@ -135,8 +135,8 @@ class IntAxis(Axis):
         super().__init__(name, distribution, len(self._range))
 
     def code(self, value: Json) -> Code | None:
-        number = _number(value)
-        return number if isinstance(number, int) and number in self._range else None
+        number = value if type(value) is int else _number(value)
+        return number if type(number) is int and number in self._range else None
 
     def code_at(self, position: int) -> Code:
         return self._range[position]
@@ -166,7 +166,7 @@ class ChoiceAxis(Axis):
         super().__init__(name, CategoricalDistribution(self._texts), len(self._values))
 
     def code(self, value: Json) -> Code | None:
-        if isinstance(value, list | dict):
+        if type(value) is dict or type(value) is list:
             return self._positions.get(choice_text(value))
         return self._scalars.get((type(value), value))
 

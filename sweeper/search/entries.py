@@ -26,6 +26,8 @@ FIXED_PARAMS: Final = "fixed_params"
 """The trial attribute by which `optuna.Trial` fixes parameters (what `Study.enqueue_trial` writes)."""
 
 _SOME_TIME: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - as Optuna's own, and the same for every entry (SAME)
+_FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
+_NOTHING: Final[dict[Any, Any]] = {}  # Any: shared by all that are empty
 _UPDATED_ONLY_FROM_ROWS: Final = "entries of the study come from the ledger"
 
 
@@ -37,27 +39,32 @@ class Entry(FrozenTrial):
         number: int,
         state: TrialState,
         layout: Layout,
-        params: dict[str, Any],  # Any: as in Optuna
-        system_attrs: dict[str, Any],  # Any: as in Optuna
+        params: dict[str, Any] = _NOTHING,  # Any: as in Optuna
         *,
+        system_attrs: dict[str, Any] = _NOTHING,  # Any: as in Optuna
         values: Sequence[float] | None = None,
-        intermediate_values: dict[int, float] | None = None,
+        intermediate_values: dict[int, float] = _NOTHING,
     ) -> None:
         super().__init__(
             number=number,
             state=state,
             value=None,
             datetime_start=_SOME_TIME,
-            datetime_complete=_SOME_TIME if state.is_finished() else None,
+            datetime_complete=_SOME_TIME if state in _FINISHED else None,
             params=params,
             distributions=layout.distributions,
-            user_attrs={},
+            user_attrs=_NOTHING,
             system_attrs=system_attrs,
-            intermediate_values=intermediate_values or {},
+            intermediate_values=intermediate_values,
             trial_id=number,
             values=values,
         )
         self.layout = layout
+
+    @property
+    def constraints(self) -> dict[str, float]:
+        # Asked of every entry for every parameter: a tenth of a proposal goes into looking through no attributes.
+        return super().constraints if self.system_attrs else _NOTHING
 
     def __copy__(self) -> Self:
         twin = type(self).__new__(type(self))
@@ -127,8 +134,8 @@ class EntryStorage(BaseStorage):
             self._refuse()
         number = len(self.entries)
         attrs = {FIXED_PARAMS: dict(self.fixed)} if self.fixed else {}
-        entry = Entry(number, TrialState.RUNNING, self.empty, {}, attrs)
-        entry.distributions = {}  # `optuna.Trial` writes into those of the trial that it is given
+        entry = Entry(number, TrialState.RUNNING, self.empty, {}, system_attrs=attrs)
+        entry.distributions = {}  # `optuna.Trial` writes into the mappings of the trial that it is given
         self.append(entry)
         return number
 

@@ -16,7 +16,7 @@ from sweeper.search.axes import Axis, External
 from sweeper.search.entries import Entry, EntryStorage
 from sweeper.search.layouts import Tally
 from sweeper.search.quiet import quiet
-from sweeper.search.rows import FAILED, RUNNING, EntryMaker, Placed, Standing
+from sweeper.search.rows import FAILED, RUNNING, EntryMaker, Placed, Standing, standing_of
 from sweeper.search.seeds import study_name
 from sweeper.search.visits import Visits
 
@@ -43,7 +43,6 @@ class History:
                 pruner=optuna.pruners.NopPruner(),
             )
         self._rules = rules
-        self._standings: dict[int, Standing] = {}
         self._alias_rows: dict[int, list[Numbered]] = {}
         self._attrs_before: dict[str, Any] = {}  # Any: what samplers wrote
         self._marks: dict[int, dict[str, Any]] = {}  # Any: what a pruner wrote
@@ -77,7 +76,7 @@ class History:
             # The study decides how its trial stands: its row may be ahead of what the search is to know by now.
             self._alias_rows.setdefault(row.first_number, []).append(row)
             self.aliases.add(row.number)
-            standing = self._standings.get(row.first_number, RUNNING)
+            standing = standing_of(self.entries[row.first_number])
         else:
             standing = self._stand(row)
         self._put(row.number, row.proposal, placed, standing)
@@ -120,17 +119,14 @@ class History:
         entry.system_attrs = {**entry.system_attrs, **marks}
 
     def _stand(self, row: Numbered) -> Standing:
-        standing = FAILED if row.trial_id is None else self.entries_from.standing(row)
-        if standing is not RUNNING:
-            self._standings[row.number] = standing
-        else:
-            self._standings.pop(row.number, None)
-        if row.trial_id is not None and row.lineage:
+        if row.trial_id is None:
+            return FAILED
+        if row.lineage:
             self.lineages[row.number] = row.lineage
-        return standing
+        return self.entries_from.standing(row)
 
     def _put(self, number: int, proposal: Proposal, placed: Placed | None, standing: Standing) -> None:
-        entry = self.entries_from.entry(number, proposal, placed, standing, self._marks.get(number, {}))
+        entry = self.entries_from.entry(number, proposal, placed, standing, self._marks.get(number))
         if number < len(self.storage.entries):
             before = self.storage.replace(entry)
             self.tally.count(before.layout, before.state, -1)

@@ -110,6 +110,11 @@ class SamplerRules:
                 f"{joined('sampler', joined(place, 'constraints_func'))} cannot be used",
                 remedy="Name metrics of `run.report` instead: hydra.sweeper.constraints=['latency_ms <= 20'].",
             )
+        if issubclass(target, optuna.samplers.PartialFixedSampler):
+            raise UserError(
+                "the sampler PartialFixedSampler is not needed: a parameter with one value is fixed",
+                remedy="Give the value as a plain override (x=3) and name the other sampler alone.",
+            )
         for name in _SILENCED & arguments.keys():
             del arguments[name]
         needless = {name for name, usual in _AGEING.items() if name in arguments and arguments[name] in (usual, None)}

@@ -15,6 +15,7 @@ from sweeper.model.search import Decision, Numbered, Proposal, SearchSpec, Sugge
 from sweeper.model.trial import Json, Report
 from sweeper.search.attributes import AttributeRules
 from sweeper.search.axes import Axis, Code, External, axes
+from sweeper.search.collector import collector_paused
 from sweeper.search.define_by_run import SuggestMore, TrialProxy
 from sweeper.search.history import History
 from sweeper.search.layouts import answer_from
@@ -100,10 +101,11 @@ class Optimizer:
         visits = Visits(self._axes, grid=self._sampler is None, open_space=self._suggest_more is not None)
         history = History(self._spec, self._axes, self._rules, visits, seed=self._seed)
         history.feed_study_attrs(study_attrs)
-        for number, row in enumerate(rows):
-            if row.number != number:
-                raise ValueError(f"row of number {row.number} where {number} was expected")
-            history.take(row)
+        with collector_paused():
+            for number, row in enumerate(rows):
+                if row.number != number:
+                    raise ValueError(f"row of number {row.number} where {number} was expected")
+                history.take(row)
         for decision in decisions:
             if decision.lineage == history.lineages.get(decision.number, 0):
                 history.mark(decision.number, decision.facts)
@@ -158,8 +160,9 @@ class Optimizer:
         self._unconfirmed = False
 
     def tell(self, row: Numbered) -> None:
-        """Let a trial stand otherwise: final, paused, or running again. Its aliases follow."""
-        self._known.change(row)
+        """Let a trial stand otherwise: final, paused, or running again. Its aliases follow; their own rows do nothing."""
+        if not row.is_alias:
+            self._known.change(row)
 
     def used_up(self) -> bool:
         """Whether all configs of a finite space were proposed, or a sampler only repeats itself."""

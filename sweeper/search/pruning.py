@@ -79,6 +79,20 @@ class PrunerMaker:
             )
         return made
 
+    def check_resources(self) -> None:
+        """See that Hyperband has a bracket; its own error would be a division by zero at the first report.
+
+        Raises:
+            UserError: `max_resource` is below `min_resource`.
+        """
+        for part in [] if self._recipe is None else self._recipe.parts():
+            least, most = part.kwargs.get("min_resource", 1), part.kwargs.get("max_resource")
+            if _is(part.target, HyperbandPruner) and isinstance(least, int) and isinstance(most, int) and most < least:
+                raise UserError(
+                    f"pruner: max_resource {most} is below min_resource {least}",
+                    remedy="max_resource is the last step that a trial reports, min_resource the first one to count.",
+                )
+
     def last_step(self, entries: Sequence[Entry], known: object) -> int | None:
         """Give the step by which `auto` resources are resolved: the last of the first trial to complete with reports.
 
@@ -137,7 +151,7 @@ def bracket_pruner(maker: PrunerMaker, study: Study, storage: EntryStorage, numb
     last_step = maker.last_step(storage.entries, storage.study_attrs.get(LAST_STEP))
     pruner = maker.pruner(number, last_step)
     # Brackets are only set up when it is asked; about a trial without reports it has nothing to say.
-    pruner.prune(study, Entry(number, TrialState.RUNNING, storage.empty, {}, {}))
+    pruner.prune(study, Entry(number, TrialState.RUNNING, storage.empty))
     return pruner
 
 
@@ -155,6 +169,7 @@ def pruner_maker(node: Mapping[str, Json] | None, spec: SearchSpec, *, seed: int
             remedy="Take out the pruner, or search with one direction and put bounds on the rest by `constraints`.",
         )
     maker = PrunerMaker(recipe(node, PrunerRules()), seed=seed, deterministic=spec.deterministic)
+    maker.check_resources()
     with quiet():
         maker.pruner(0, None)
     return maker

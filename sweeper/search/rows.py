@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from optuna.trial import TrialState as EntryState
 
@@ -21,18 +20,17 @@ from sweeper.search.entries import Entry
 from sweeper.search.layouts import Layout, Layouts
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """How a number stands, as the study shows it."""
 
     state: EntryState
-    values: tuple[float, ...] | None = None
-    reports: tuple[Report, ...] = ()
-    constraints: tuple[float, ...] | None = None
+    values: Sequence[float] | None = None
+    reports: dict[int, float] = {}  # noqa: RUF012 - a tuple's default, which nobody changes
+    """Values by step."""
+    constraints: Sequence[float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """A proposal's parameters in terms of the current space."""
 
     layout: Layout
@@ -68,13 +66,11 @@ class EntryMaker:
                 return RUNNING
             case TrialState.COMPLETED:
                 values = objective_values(row.result, len(self._spec.directions))
-                if isinstance(values, Fault):
-                    return FAILED
-                return Standing(EntryState.COMPLETE, values, row.reports, self._constraints(row.reports))
+                return FAILED if isinstance(values, Fault) else self._ended(EntryState.COMPLETE, values, row.reports)
             case TrialState.PRUNED | TrialState.PAUSED:
                 last = row.reports[-1].value if row.reports else math.nan
                 value = None if math.isnan(last) else (last,)  # as `Study.tell` does
-                return Standing(EntryState.PRUNED, value, row.reports, self._constraints(row.reports))
+                return self._ended(EntryState.PRUNED, value, row.reports)
             case TrialState.FAILED | TrialState.CANCELLED | None:
                 return FAILED
             case _:
@@ -103,32 +99,46 @@ class EntryMaker:
         return tuple((axis.name, choice_text(axis.stored(code))) for axis, code in pairs)
 
     def entry(
-        self, number: int, proposal: Proposal, placed: Placed | None, standing: Standing, marks: Mapping[str, Any]
+        self,
+        number: int,
+        proposal: Proposal,
+        placed: Placed | None,
+        standing: Standing,
+        marks: Mapping[str, Any] | None,
     ) -> Entry:  # Any: what a pruner wrote
         """Make a number's entry."""
         if placed is None:
-            return Entry(number, EntryState.FAIL, self.nothing, {}, {})
+            return Entry(number, EntryState.FAIL, self.nothing)
+        layout = placed.layout
         attrs = self._rules.fed(proposal.attrs) if proposal.attrs else {}
-        attrs.update(marks)
+        if marks:
+            attrs.update(marks)
         if standing.constraints is not None:
             attrs[CONSTRAINTS] = list(standing.constraints)
-        layout = placed.layout
         return Entry(
             number,
             standing.state,
             layout,
             {axis.name: axis.external(code) for axis, code in zip(layout.axes, placed.codes, strict=True)},
-            attrs,
+            system_attrs=attrs,
             values=standing.values,
-            intermediate_values={report.step: report.value for report in standing.reports},
+            intermediate_values=standing.reports,
         )
 
     def _layout(self, proposal: Proposal) -> Layout:
         extra = [self._cache.axis(name, dimension) for name, dimension in proposal.extra.items()]
         return self._layouts.layout(axis for axis in (*self._axes, *extra) if axis.name in proposal.params)
 
-    def _constraints(self, reports: Sequence[Report]) -> tuple[float, ...] | None:
-        return constraint_values(self._spec.constraints, reports) if self._spec.constraints else None
+    def _ended(self, state: EntryState, values: Sequence[float] | None, reports: Sequence[Report]) -> Standing:
+        constraints = constraint_values(self._spec.constraints, reports) if self._spec.constraints else None
+        if not reports:
+            return Standing(state, values, constraints=constraints)
+        return Standing(state, values, {report.step: report.value for report in reports}, constraints)
+
+
+def standing_of(entry: Entry) -> Standing:
+    """Say how an entry stands, for others that point at the same trial."""
+    return Standing(entry.state, entry.values, entry.intermediate_values, entry.system_attrs.get(CONSTRAINTS))
 
 
 _ABSENT = object()
