@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from omegaconf import DictConfig, OmegaConf
@@ -14,15 +14,22 @@ from sweeper.launch.settings import LauncherSettings, carries_secret, resolve_se
 PREFIX: Final = "hydra.launcher."
 
 
-def read_settings(config: DictConfig, environ: Mapping[str, str] | None = None) -> LauncherSettings:
+def read_settings(
+    config: DictConfig, environ: Mapping[str, str] | None = None, *, given: Mapping[str, object] | None = None
+) -> LauncherSettings:
     """Check `hydra.launcher` of a composed multirun config and resolve it.
+
+    Args:
+        config: the multirun config.
+        environ: this process's environment by default.
+        given: settings whose values come from elsewhere, by name.
 
     Raises:
         UserError: a value that cannot be; the message names the setting.
     """
     node = config.hydra.launcher
     refuse_literal_secrets(config)
-    values = {str(key): node[key] for key in node}
+    values = {**{str(key): node[key] for key in node}, **(given or {})}
     return resolve_settings(values, written=lambda setting: f"{PREFIX}{setting}", environ=environ)
 
 
@@ -53,7 +60,12 @@ def check_overrides(config: DictConfig) -> None:
     Raises:
         UserError: names the parameter.
     """
-    for text in (*override_lines(config, "task"), *override_lines(config, "hydra")):
+    check_lines([*override_lines(config, "task"), *override_lines(config, "hydra")])
+
+
+def check_lines(lines: Sequence[str]) -> None:
+    """Refuse override lines as `check_overrides` does."""
+    for text in lines:
         key = text.partition("=")[0]
         shown = "" if key.startswith("hydra.") else f": {text!r}"
         if "\x00" in text:
