@@ -1,9 +1,8 @@
-"""What the mirror has to show, and the ledger's map of where it is shown.
+"""What the mirror has to show.
 
 Two things change a trial's entry: a new version of its row (`version`, raised by every change of state that lasts), and
 under the same version its attempts and reports, which are looked up for the few trials that run. A trial that was never
-started is not shown. A row of the map names the study by the mark that the study carries, so that entries of another
-study, made anew meanwhile, are never taken for ours; who writes under an old mark changes nothing.
+started is not shown.
 
 Of a long history of reports the mirror has a selection by position: all of the first `DENSE`, then every tenth up to
 ten times as many, every hundredth up to a hundred times, every thousandth of the rest; a final trial's last one always.
@@ -21,10 +20,8 @@ from sweeper.ledger.guards import NOW
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
 from sweeper.model.mirror import (
-    Alignment,
     FreshReports,
     LiveTrial,
-    MirrorAck,
     MirrorPlace,
     MirrorReport,
     MirrorTrial,
@@ -33,19 +30,19 @@ from sweeper.model.mirror import (
 from sweeper.model.search import Proposal
 from sweeper.model.states import TrialState
 from sweeper.model.tagged import from_tagged
-from sweeper.model.trial import Json
 
 DENSE: Final = 300
 """Reports of a trial that are all mirrored; of later ones ever fewer."""
 
-_STARTED: Final = "(t.attempts > 0 OR t.state NOT IN ('pending', 'cancelled'))"
+STARTED: Final = "(t.attempts > 0 OR t.state NOT IN ('pending', 'cancelled'))"
+"""Condition on a trial `t`: it is shown."""
 
 _TRIALS: Final = f"""
 SELECT t.trial_id, t.number, t.config_hash, t.lineage, t.state, t.version, t.fence, t.attempts, t.crashes, t.step,
        t.result, t.finished_at, coalesce(t.reason, last.reason, '') AS reason,
        CASE WHEN t.state IN ('pending', 'failed') THEN coalesce(last.error, '') ELSE '' END AS error,
        coalesce(a.started_at, t.finished_at, {NOW}) AS started_at, a.evictions,
-       n.proposal, c.params, p.mirror_id,
+       coalesce(CASE WHEN t.lineage > 0 THEN c.proposal END, n.proposal) AS proposal, p.mirror_id,
        m.optuna_trial_id, m.lineage AS mirrored_lineage, m.at_step, m.study
 FROM sweeper.trials t
 JOIN sweeper.configs c ON c.trial_id = t.trial_id AND c.lineage = t.lineage
@@ -64,14 +61,14 @@ LEFT JOIN LATERAL (
 """
 
 _UNMIRRORED = statement(f"""
-{_TRIALS} WHERE t.sweep_id = :sweep_id AND t.version <> t.mirrored_version AND {_STARTED}
+{_TRIALS} WHERE t.sweep_id = :sweep_id AND t.version <> t.mirrored_version AND {STARTED}
 ORDER BY t.state <> 'running', t.number LIMIT :limit
 """)
 
-_OF_IDS = statement(f"{_TRIALS} WHERE t.trial_id = ANY (:trial_ids) AND {_STARTED} ORDER BY t.number")
+_OF_IDS = statement(f"{_TRIALS} WHERE t.trial_id = ANY (:trial_ids) AND {STARTED} ORDER BY t.number")
 
 _FROM_NUMBER = statement(f"""
-{_TRIALS} WHERE t.sweep_id = :sweep_id AND t.number >= :number_floor AND {_STARTED} ORDER BY t.number LIMIT :limit
+{_TRIALS} WHERE t.sweep_id = :sweep_id AND t.number >= :number_floor AND {STARTED} ORDER BY t.number LIMIT :limit
 """)
 
 _LIVE = statement("""
@@ -110,55 +107,22 @@ WHERE s.at_step >= s.mirrored_at_step AND {_SELECTED}
 ORDER BY s.trial_id, s.step
 """)
 
-_MEASURES = statement("""
-SELECT DISTINCT ON (r.trial_id, k.key) r.trial_id, k.key, k.value
-FROM sweeper.reports r CROSS JOIN LATERAL json_each(r.metrics) k
-WHERE r.trial_id = ANY (:trial_ids) AND k.key = ANY (:texts)
-ORDER BY r.trial_id, k.key, r.at_step DESC, r.step DESC
+_LAST_METRICS = statement("""
+SELECT DISTINCT ON (r.trial_id) r.trial_id, r.metrics FROM sweeper.reports r
+WHERE r.trial_id = ANY (:trial_ids) ORDER BY r.trial_id, r.step DESC
 """)
 
-_ACKNOWLEDGE = statement("""
-WITH given AS (
-    SELECT g.* FROM unnest(:trial_ids, :versions, :optuna_trial_ids, :numbers, :at_steps)
-        AS g (trial_id, version, optuna_trial_id, lineage, at_step)
-    JOIN sweeper.trials t ON t.trial_id = g.trial_id
-), placed AS (
-    INSERT INTO sweeper.mirrored AS old (trial_id, optuna_trial_id, lineage, at_step, study)
-    SELECT g.trial_id, g.optuna_trial_id, g.lineage, g.at_step, :study FROM given g ORDER BY g.trial_id
-    ON CONFLICT (trial_id) DO UPDATE
-    SET optuna_trial_id = excluded.optuna_trial_id, lineage = excluded.lineage, at_step = excluded.at_step
-    WHERE old.study = excluded.study
-    RETURNING trial_id
-)
-UPDATE sweeper.trials t SET mirrored_version = g.version
-FROM given g JOIN placed p ON p.trial_id = g.trial_id
-WHERE t.trial_id = g.trial_id AND t.version >= g.version AND t.mirrored_version <> g.version
-""")
-
-_ALIGN = statement("""
-WITH gone AS (
-    DELETE FROM sweeper.mirrored m USING sweeper.trials t
-    WHERE t.trial_id = m.trial_id AND t.sweep_id = :sweep_id AND m.study <> :study
-)
-UPDATE sweeper.trials t SET mirrored_version = 0
-WHERE t.sweep_id = :sweep_id AND t.mirrored_version > 0
-  AND NOT EXISTS (SELECT FROM sweeper.mirrored m WHERE m.trial_id = t.trial_id AND m.study = :study)
-""")
-
-_ALIGNMENT = statement(f"""
-SELECT max(m.optuna_trial_id) AS last_optuna_trial_id, count(*) FILTER (WHERE m.trial_id IS NULL) AS missing,
-       coalesce(max(r.step), 0) AS largest_step
-FROM sweeper.trials t
-LEFT JOIN sweeper.mirrored m ON m.trial_id = t.trial_id AND m.study = :study
-LEFT JOIN LATERAL (
+_LARGEST_STEP = statement("""
+SELECT coalesce(max(r.step), 0) AS largest
+FROM sweeper.trials t CROSS JOIN LATERAL (
     SELECT q.step FROM sweeper.reports q WHERE q.trial_id = t.trial_id ORDER BY q.step DESC LIMIT 1
-) r ON true
-WHERE t.sweep_id = :sweep_id AND {_STARTED}
+) r
+WHERE t.sweep_id = :sweep_id
 """)
 
 _LAG = statement(f"""
 SELECT count(*) AS lag FROM sweeper.trials t
-WHERE t.sweep_id = :sweep_id AND t.version <> t.mirrored_version AND {_STARTED}
+WHERE t.sweep_id = :sweep_id AND t.version <> t.mirrored_version AND {STARTED}
 """)
 
 _ANSWERS = statement("""
@@ -218,41 +182,16 @@ def fresh_reports(db: Statements, trial_ids: Sequence[TrialId]) -> list[FreshRep
     ]
 
 
-def measures(
-    db: Statements, trial_ids: Sequence[TrialId], metrics: Sequence[str]
-) -> Mapping[TrialId, Mapping[str, float]]:
-    """The newest value of each of these metrics; what was never reported, or is no number, is absent."""
-    found: dict[TrialId, dict[str, float]] = {}
-    for row in db.run(_MEASURES, {"trial_ids": list(trial_ids), "texts": list(metrics)}):
-        value = from_tagged(row.value)
-        if isinstance(value, int | float):
-            found.setdefault(TrialId(row.trial_id), {})[row.key] = float(value)
-    return found
+def last_metrics(db: Statements, trial_ids: Sequence[TrialId]) -> Mapping[TrialId, Mapping[str, float]]:
+    """The metrics of each trial's last report; trials without reports are absent."""
+    rows = db.run(_LAST_METRICS, {"trial_ids": list(trial_ids)})
+    return {TrialId(row.trial_id): from_tagged(row.metrics) for row in rows}
 
 
-def acknowledge_mirrored(db: Statements, study: str, acks: Sequence[MirrorAck]) -> None:
-    """Write down what the study of this mark shows now. A trial that the map has in another study stays as it is."""
-    if not acks:
-        return
-    newest = {ack.trial_id: ack for ack in acks}.values()
-    db.run(
-        _ACKNOWLEDGE,
-        {
-            "study": study,
-            "trial_ids": [ack.trial_id for ack in newest],
-            "versions": [ack.version for ack in newest],
-            "optuna_trial_ids": [ack.place.optuna_trial_id for ack in newest],
-            "numbers": [ack.place.lineage for ack in newest],
-            "at_steps": [ack.place.at_step for ack in newest],
-        },
-    )
-
-
-def align_mirror(db: Statements, sweep_id: SweepId, study: str) -> Alignment:
-    """Forget every place in another study than the one of this mark, and see what is missing in that one."""
-    db.run(_ALIGN, {"sweep_id": sweep_id, "study": study})
-    row = db.run(_ALIGNMENT, {"sweep_id": sweep_id, "study": study})[0]
-    return Alignment(last_optuna_trial_id=row.last_optuna_trial_id, missing=row.missing, largest_step=row.largest_step)
+def largest_step(db: Statements, sweep_id: SweepId) -> int:
+    """The largest step that any trial reported; 0 where none did."""
+    largest: int = db.run(_LARGEST_STEP, {"sweep_id": sweep_id})[0].largest
+    return largest
 
 
 def mirror_lag(db: Statements, sweep_id: SweepId) -> int:
@@ -296,20 +235,13 @@ def _trial(row: sa.Row[Any]) -> MirrorTrial:
         reason=row.reason,
         error=row.error,
         result=row.result,
-        params=_params(proposal, row.params, row.lineage),
+        params=proposal.params,
         extra=proposal.extra,
         started_at=row.started_at,
         finished_at=row.finished_at,
         place=place,
         point_id=row.mirror_id,
     )
-
-
-def _params(proposal: Proposal, config: Mapping[str, Json], lineage: int) -> Mapping[str, Json]:
-    """What was proposed; a later lineage may have other values, which its own config says."""
-    if lineage == 0:
-        return proposal.params
-    return {name: config.get(name, value) for name, value in proposal.params.items()}
 
 
 def _report(row: sa.Row[Any]) -> MirrorReport:

@@ -61,8 +61,8 @@ class MirrorTrial:
     reports: tuple[MirrorReport, ...] = ()
     """By step; of long histories a selection (`sweeper.ledger.mirroring`)."""
     report_count: int = 0
-    measures: Mapping[str, float] = field(default_factory=dict)
-    """The newest value of each metric that a constraint is about; only of final trials."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Of its last report; only where the search has constraints."""
     place: MirrorPlace | None = None
     point_id: int | None = None
     """The entry of the study by which somebody asked for this config."""
@@ -125,5 +125,20 @@ class Alignment:
     """The newest of its entries that the map knows."""
     missing: int
     """Trials to show that have no place in it."""
-    largest_step: int
-    """Of any report, by size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorRows:
+    """An entry of the study as rows of Optuna's tables hold it."""
+
+    state: str
+    """Name of Optuna's state."""
+    started_at: datetime
+    finished_at: datetime | None
+    values: tuple[float, ...]
+    params: tuple[tuple[str, float, str], ...]
+    """Name, internal value, distribution as JSON."""
+    user_attrs: tuple[tuple[str, str], ...]
+    """Key and JSON."""
+    system_attrs: tuple[tuple[str, str], ...]
+    reports: tuple[tuple[int, float], ...]

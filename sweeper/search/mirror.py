@@ -18,7 +18,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 
 from sweeper.clock import Clock
-from sweeper.ids import RandomHex, SweepId
+from sweeper.ids import ConfigHash, RandomHex, SweepId
 from sweeper.model.mirror import AskedPoint, FreshReports, MirrorAck, MirrorTrial, PointAnswer
 from sweeper.model.search import SearchSpec
 from sweeper.search.mirror_entry import HASH, LINEAGE, STATE, StepTooLarge
@@ -86,7 +86,7 @@ class Mirror:
             self._writer = StudyWriter(storage, study, self._spec)
         return study
 
-    def strays(self, last_optuna_trial_id: int | None) -> dict[tuple[str, int], int]:
+    def strays(self, last_optuna_trial_id: int | None) -> dict[tuple[ConfigHash, int], int]:
         """Find entries of ours that the ledger does not know, by hash and lineage: those after the last it knows.
 
         Raises:
@@ -94,7 +94,7 @@ class Mirror:
         """
         storage, writer = self._of_contact()
         with _session(storage):
-            found: dict[tuple[str, int], int] = {}
+            found: dict[tuple[ConfigHash, int], int] = {}
             first = 0 if last_optuna_trial_id is None else _number_of(storage, last_optuna_trial_id) + 1
             for number in range(first, first + MOST_STRAYS):
                 try:
@@ -104,7 +104,7 @@ class Mirror:
                 attrs = storage.get_trial(optuna_trial_id).user_attrs
                 if HASH not in attrs or attrs.get(STATE) == SUPERSEDED:
                     continue
-                key = (str(attrs[HASH]), int(attrs.get(LINEAGE, 0)))
+                key = (ConfigHash(str(attrs[HASH])), int(attrs.get(LINEAGE, 0)))
                 if key in found:
                     raise OutOfLine("a trial has two entries")
                 found[key] = optuna_trial_id

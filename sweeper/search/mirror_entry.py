@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
-from sweeper.model.mirror import MirrorReport, MirrorTrial
+from sweeper.model.mirror import MirrorReport, MirrorRows, MirrorTrial
 from sweeper.model.objective import Fault, objective_values
 from sweeper.model.search import Constraint, SearchSpec
 from sweeper.model.states import TrialState
-from sweeper.model.trial import Json
+from sweeper.model.trial import Json, Report
+from sweeper.search.constraints import constraint_values
 from sweeper.search.mirror_space import MirrorSpace, Shown
 
 HASH: Final = "sweeper:hash"
@@ -36,8 +38,6 @@ MOST_BYTES: Final = 1024
 """Our attributes of one trial, keys and JSON, never take more."""
 MOST_STEP: Final = 2**31 - 1
 """Optuna's tables hold steps of 32 bits."""
-MISSED: Final = 1.0
-"""By how much a constraint is broken whose metric was never reported, or was not a number."""
 _ERROR_BYTES: Final = 300
 _REASON_BYTES: Final = 160
 _OTHER_BYTES: Final = 200
@@ -75,6 +75,22 @@ class MirrorEntry:
         """Attributes in Optuna's own name space."""
         return {} if self.constraints is None else {CONSTRAINTS: list(self.constraints)}
 
+    def rows(self) -> MirrorRows:
+        """Give what Optuna's tables hold of it."""
+        return MirrorRows(
+            state=self.state.name,
+            started_at=self.started_at,
+            finished_at=self.finished_at if self.state.is_finished() else None,
+            values=self.values or (),
+            params=tuple(
+                (name, distribution.to_internal_repr(value), distribution_to_json(distribution))
+                for name, (value, distribution) in self.params.items()
+            ),
+            user_attrs=tuple((key, json.dumps(value)) for key, value in self.user_attrs.items()),
+            system_attrs=tuple((key, json.dumps(value)) for key, value in self.system_attrs.items()),
+            reports=tuple(self.reports.items()),
+        )
+
     def template(self) -> FrozenTrial:
         """Give what `create_new_trial` takes."""
         return FrozenTrial(
@@ -101,7 +117,7 @@ def entry_of(trial: MirrorTrial, spec: SearchSpec, space: MirrorSpace, *, diviso
     """Show a trial.
 
     Args:
-        trial: with all that its entry needs (reports, measures).
+        trial: with all that its entry needs (reports, metrics).
         spec: the sweep's search.
         space: of the study; what it has to remember may grow.
         divisor: by which the study divides steps.
@@ -129,7 +145,7 @@ def entry_of(trial: MirrorTrial, spec: SearchSpec, space: MirrorSpace, *, diviso
         values=values,
         params=params,
         user_attrs=_attributes(trial, other),
-        constraints=_violations(spec.constraints, trial.measures) if spec.constraints and has_end else None,
+        constraints=_violations(spec.constraints, trial.metrics) if spec.constraints and has_end else None,
         reports=scaled_reports(trial.reports, divisor),
         whole=trial.report_count == len(trial.reports),
         started_at=trial.started_at,
@@ -175,18 +191,11 @@ def _pruned_value(trial: MirrorTrial, spec: SearchSpec) -> tuple[float, ...] | N
     return values
 
 
-def _violations(constraints: Sequence[Constraint], measures: Mapping[str, float]) -> tuple[float, ...]:
-    return tuple(_violation(constraint, measures.get(constraint.metric, math.nan)) for constraint in constraints)
-
-
-def _violation(constraint: Constraint, measure: float) -> float:
-    """By how much a measure is out of bounds; always finite, as strict JSON knows nothing else."""
-    if math.isnan(measure):
-        return MISSED
-    over = -math.inf if constraint.at_most is None else measure - constraint.at_most
-    under = -math.inf if constraint.at_least is None else constraint.at_least - measure
-    worst = max(over, under)
-    return max(-sys.float_info.max, min(sys.float_info.max, 0.0 if math.isnan(worst) else worst))
+def _violations(constraints: Sequence[Constraint], metrics: Mapping[str, float]) -> tuple[float, ...]:
+    """By how much the last report breaks each constraint; finite, as strict JSON knows nothing else."""
+    last = Report(step=0, at_step=0, value=0.0, metrics=metrics)
+    most = sys.float_info.max
+    return tuple(max(-most, min(most, value)) for value in constraint_values(constraints, [last]))
 
 
 def _attributes(trial: MirrorTrial, other: Mapping[str, Json]) -> dict[str, Json]:

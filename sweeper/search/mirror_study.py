@@ -123,7 +123,7 @@ def make_study(
         study_id = _id_of(storage, candidate)
         if study_id is None:
             try:
-                study_id = storage.create_new_study(_of_optuna(directions), candidate)
+                study_id = new_study(storage, candidate, directions)
             except DuplicatedStudyError:  # somebody without our lock was quicker
                 continue
         elif not _is_blank(storage, study_id, sweep_id, directions):
@@ -133,6 +133,18 @@ def make_study(
         assert found is not None, "the study was marked a moment ago"
         return found
     raise UserError(f"studies of the names {', '.join(_names(sweep_id, name))} are there and none is this sweep's")
+
+
+def new_study(storage: BaseStorage, name: str, directions: Sequence[Direction]) -> int:
+    """Make a study that is nobody's yet."""
+    return storage.create_new_study(_of_optuna(directions), name)
+
+
+def delete_study_named(storage: BaseStorage, name: str) -> None:
+    """Delete the study of this name, if there is one."""
+    study_id = _id_of(storage, name)
+    if study_id is not None:
+        storage.delete_study(study_id)
 
 
 def mark_study(storage: BaseStorage, study_id: int, sweep_id: SweepId, mark: str, *, divisor: int) -> None:
