@@ -15,6 +15,8 @@ from sweeper.model.plan import (
     KeepWorkers,
     RepairOutcomes,
     Rules,
+    SearchEnd,
+    SearchSeen,
     Snapshot,
     WriteHighWater,
     plan,
@@ -84,3 +86,27 @@ def test_chores_come_when_due_and_only_to_the_leader() -> None:
 
 def test_missing_outcome_objects_are_repaired_by_whoever_sees_them() -> None:
     assert plan(replace(SEEN, gaps=1, leads=False), RULES)[0] == RepairOutcomes()
+
+
+def test_a_search_without_any_open_trial_goes_on_until_it_has_ended() -> None:
+    """Between two proposals of a sequential search every trial is final."""
+    seen = replace(SEEN, counts={TrialState.COMPLETED: 5}, search=SearchSeen(end=None, wanted=1))
+    assert plan(seen, RULES) == (KeepWorkers(count=1),)
+    over = SearchSeen(end=SearchEnd(kind="done", reason="used up"), wanted=0)
+    assert plan(replace(seen, search=over), RULES) == (End(kind="done", reason="used up"),)
+
+
+def test_a_search_that_has_ended_waits_for_its_open_trials_unless_the_run_itself_is_over() -> None:
+    seen = replace(SEEN, counts={TrialState.RUNNING: 1, TrialState.PAUSED: 1})
+    done = SearchSeen(end=SearchEnd(kind="done", reason="used up"), wanted=2)
+    assert plan(replace(seen, search=done), RULES) == (KeepWorkers(count=2),)
+    stopped = SearchSeen(end=SearchEnd(kind="stopped", reason="the time is up"), wanted=2)
+    assert plan(replace(seen, search=stopped), RULES) == (End(kind="stopped", reason="the time is up"),)
+
+
+def test_a_search_keeps_workers_for_what_it_will_propose() -> None:
+    seen = replace(SEEN, counts={TrialState.PENDING: 1}, search=SearchSeen(end=None, wanted=3))
+    assert plan(seen, RULES) == (KeepWorkers(count=3),)
+    command = plan(replace(seen, notice="signal: SIGTERM"), RULES)[-1]
+    assert isinstance(command, End)
+    assert command.kind == "evicted"
