@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sweeper.errors import SweeperError, TrialFailed, UserError
     from sweeper.hydra.identity import config_hash
+    from sweeper.plain.ends import Interrupted, SweepFailed
     from sweeper.plain.space import Choice, Float, Int
+    from sweeper.plain.sweeping import sweep
     from sweeper.results.loading import load
     from sweeper.results.records import SweepResult, TrialResult
     from sweeper.trial.run import Run, resume
@@ -22,9 +24,11 @@ __all__ = [
     "Evicted",
     "Float",
     "Int",
+    "Interrupted",
     "Paused",
     "Pruned",
     "Run",
+    "SweepFailed",
     "SweepResult",
     "SweeperError",
     "TrialFailed",
@@ -33,6 +37,7 @@ __all__ = [
     "config_hash",
     "load",
     "resume",
+    "sweep",
 ]
 
 _HOMES = {
@@ -40,9 +45,11 @@ _HOMES = {
     "Evicted": "sweeper.trial.stops",
     "Float": "sweeper.plain.space",
     "Int": "sweeper.plain.space",
+    "Interrupted": "sweeper.plain.ends",
     "Paused": "sweeper.trial.stops",
     "Pruned": "sweeper.trial.stops",
     "Run": "sweeper.trial.run",
+    "SweepFailed": "sweeper.plain.ends",
     "SweepResult": "sweeper.results.records",
     "SweeperError": "sweeper.errors",
     "TrialFailed": "sweeper.errors",
@@ -51,6 +58,7 @@ _HOMES = {
     "config_hash": "sweeper.hydra.identity",
     "load": "sweeper.results.loading",
     "resume": "sweeper.trial.run",
+    "sweep": "sweeper.plain.sweeping",
 }
 
 

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from sweeper.cli import changing, database, doctor, reading, roles, watching
+from sweeper.cli import changing, database, doctor, mirroring, reading, roles, running, watching
 from sweeper.errors import SweeperError, TransientError, UserError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(running.run)
 app.command()(reading.status)
 app.command()(reading.trials)
 app.command()(reading.show)
@@ -28,6 +29,9 @@ app.command()(changing.cancel)
 app.command(context_settings=roles.PASSED_ON)(roles.worker)
 app.command(context_settings=roles.PASSED_ON)(roles.coordinate)
 app.command(context_settings=roles.PASSED_ON)(roles.check)
+app.command()(mirroring.dashboard)
+app.command()(mirroring.url)
+app.command()(mirroring.rebuild)
 app.command(name="doctor")(doctor.doctor)
 app.add_typer(database.app, name="db")
 

@@ -69,6 +69,14 @@ class ImportingParent:
     def close(self) -> None:
         """Nothing is held."""
 
+    def check(self) -> None:
+        """See whether it could start anything.
+
+        Raises:
+            SpawnFailed: the function or the fixed values cannot be handed to another interpreter.
+        """
+        self._note(for_worker=False)
+
     def _note(self, *, for_worker: bool) -> Json:
         try:
             reference = reference_to(self._function)
