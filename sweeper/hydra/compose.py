@@ -162,6 +162,10 @@ class TemplateLoader(ConfigLoader):
             self._groups[known] = bool(options)
         return self._groups[known]
 
+    def config_names(self, group: str) -> list[str]:
+        """Give the names of the configs in a group, as `glob` chooses from them."""
+        return list(self._loader.get_group_options(group, results_filter=ObjectType.CONFIG))
+
     def _pins(self, line: str) -> bool:
         override = self.parse(line)
         return override.type is OverrideType.CHANGE and override.key_or_group == _SWEEP_DIR

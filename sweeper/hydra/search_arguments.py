@@ -56,6 +56,15 @@ class SearchArguments:
         """The overrides that every job has."""
         return tuple(slot.line for slot in self.slots.values() if slot.swept is None)
 
+    @property
+    def fixed_values(self) -> dict[str, str]:
+        """What the fixed overrides set, by name, as they are written; deletions left out."""
+        return {
+            name: slot.line.partition("=")[2]
+            for name, slot in self.slots.items()
+            if slot.swept is None and not slot.key.startswith("~")
+        }
+
     def overrides(self, params: Mapping[str, Json], keys: Mapping[str, str] | None = None) -> list[str]:
         """Give the overrides of the job with these parameters; an absent parameter has none.
 
