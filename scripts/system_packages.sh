@@ -3,7 +3,7 @@
 # A test that needs one of them fails with its name when it is still missing afterwards.
 set -uo pipefail
 
-declare -A package_of=([pgbouncer]=pgbouncer [chromium]=chromium)
+declare -A package_of=([pgbouncer]=pgbouncer [chromium]=chromium [chromedriver]=chromium-driver)
 missing=()
 for program in "${!package_of[@]}"; do
     command -v "$program" >/dev/null || [ -x "/usr/sbin/$program" ] || missing+=("${package_of[$program]}")

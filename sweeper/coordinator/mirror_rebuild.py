@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from optuna.storages import RDBStorage
-
 from sweeper.coordinator.mirror_reading import with_reports
 from sweeper.ids import RandomHex, TrialId
 from sweeper.ledger.database import Database, Statements
@@ -24,6 +22,7 @@ from sweeper.ledger.mirroring import largest_step, mirror_page
 from sweeper.model.mirror import MirrorAck, MirrorPlace, MirrorTrial
 from sweeper.model.search import SearchSpec
 from sweeper.model.trial import Sweep
+from sweeper.search.mirror_calls import StudyInCalls
 from sweeper.search.mirror_entry import HASH, STATE, MirrorEntry, divisor_for, entry_of
 from sweeper.search.mirror_space import MirrorSpace
 from sweeper.search.mirror_study import (
@@ -32,11 +31,9 @@ from sweeper.search.mirror_study import (
     SPACE,
     SWEEP,
     MirroredStudy,
-    delete_study_named,
+    Storage,
     find_study,
     make_study,
-    mark_study,
-    new_study,
     open_storage,
 )
 from sweeper.search.mirror_writing import SUPERSEDED
@@ -76,7 +73,7 @@ class _Rebuild:
         self,
         url: str,
         database: Statements,
-        storage: RDBStorage,
+        storage: Storage,
         access: MirrorAccess,
         sweep: Sweep,
         random_hex: RandomHex,
@@ -122,33 +119,18 @@ class _Rebuild:
         return Rebuilt(study=former.name, trials=len(acks), by_copy=True)
 
     def _by_calls(self, former: MirroredStudy) -> Rebuilt:
-        sweep_id, storage = self._sweep.sweep_id, self._storage
-        names = f"sweeper:{sweep_id}:new", f"sweeper:{sweep_id}:old"
-        for name in names:  # what a crash in the middle of this has left
-            delete_study_named(storage, name)
-        study_id = new_study(storage, names[0], self._spec.directions)
-        acks: list[MirrorAck] = []
-        for page in self._pages():
-            for trial in page:
-                entry = self._entry(trial)
-                acks.append(self._ack(trial, storage.create_new_trial(study_id, entry.template())))
-        for frozen in storage.get_all_trials(former.study_id, deepcopy=False):
-            if HASH not in frozen.user_attrs or frozen.user_attrs.get(STATE) == SUPERSEDED:
-                storage.create_new_trial(study_id, frozen)
-        for key, value in storage.get_study_system_attrs(former.study_id).items():
-            storage.set_study_system_attr(study_id, key, value)
-        for key, value in storage.get_study_user_attrs(former.study_id).items():
-            if key not in (SWEEP, MARK, DIVISOR):
-                storage.set_study_user_attr(study_id, key, value)
-        storage.set_study_system_attr(study_id, SPACE, self._space.as_json())
-        mark_study(storage, study_id, sweep_id, self._mark, divisor=self._divisor)
-        storage.remove_session()
-        rename_study(self._url, former.study_id, names[1])
-        rename_study(self._url, study_id, former.name)
+        sweep_id = self._sweep.sweep_id
+        study = StudyInCalls(self._storage, sweep_id, self._spec.directions)
+        acks = [self._ack(trial, study.add(self._entry(trial))) for page in self._pages() for trial in page]
+        study.keep(former.study_id)
+        study.mark(self._mark, divisor=self._divisor, space=self._space.as_json())
+        self._storage.remove_session()
+        rename_study(self._url, former.study_id, study.former_name)
+        rename_study(self._url, study.study_id, former.name)
         align_mirror(self._db, sweep_id, self._mark)
         for first in range(0, len(acks), PAGE):
             acknowledge_mirrored(self._db, self._mark, acks[first : first + PAGE])
-        delete_study_named(storage, names[1])
+        study.delete_former()
         return Rebuilt(study=former.name, trials=len(acks), by_copy=False)
 
     def _pages(self) -> Iterator[list[MirrorTrial]]:

@@ -16,6 +16,8 @@ from sweeper.errors import UserError
 from sweeper.ids import RandomHex, SweepId
 from sweeper.model.search import Direction
 
+Storage = RDBStorage
+"""Optuna's storage on the mirror's tables."""
 SWEEP: Final = "sweeper:sweep"
 MARK: Final = "sweeper:mark"
 """Drawn when a study is made, or written anew: the ledger's map names the study by it."""
