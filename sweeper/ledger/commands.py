@@ -8,13 +8,15 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from sweeper.errors import LedgerUnavailable
-from sweeper.ids import SweepId
+from sweeper.ids import CoordinatorId, SweepId
+from sweeper.ledger.choices import LEADING, coordinator_lost, leader
 from sweeper.ledger.endings import NO_STOP, UNLEASED, closed
 from sweeper.ledger.guards import NOW
 from sweeper.ledger.pins import freed
 from sweeper.ledger.reads import trials_with_ids
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
+from sweeper.ledger.storable import storable
 from sweeper.model.trial import Trial
 
 _NAMED: Final = """
@@ -40,6 +42,7 @@ WITH target AS MATERIALIZED (
         result = NULL, reason = NULL, outcome_key = NULL, outcome_hash = NULL, outcome_stored = false,
         fault = NULL, finished_at = NULL, version = t.version + 1, {NO_STOP},
         lineage = t.lineage + (:from_zero)::int,
+        lineage_fence = CASE WHEN :from_zero THEN t.fence ELSE t.lineage_fence END,
         head_id = CASE WHEN NOT :from_zero THEN t.head_id END,
         head_step = CASE WHEN NOT :from_zero THEN t.head_step END,
         step = CASE WHEN :from_zero THEN 0 ELSE coalesce(t.head_step, 0) END
@@ -53,6 +56,8 @@ WITH target AS MATERIALIZED (
     WHERE :from_zero
 ), voided AS (
     DELETE FROM sweeper.reports p USING retried r WHERE p.trial_id = r.trial_id AND :from_zero
+), unmade AS (
+    DELETE FROM sweeper.decisions d USING retried r WHERE d.trial_id = r.trial_id AND :from_zero
 ), retired AS (
     UPDATE sweeper.checkpoints c SET state = 'retired', retired_at = {NOW}
     FROM retried r
@@ -79,14 +84,14 @@ WITH target AS MATERIALIZED (
 SELECT g.trial_id, g.whole FROM seen g
 """)
 
+
 # Likewise, a trial that was leased while this statement waited for its row has an attempt that it cannot see and close.
-_CANCELLED: Final = f"""
-target AS MATERIALIZED (
-    SELECT t.trial_id, t.lease_id FROM sweeper.trials t
-    WHERE t.sweep_id = :sweep_id AND t.state IN ('pending', 'running', 'paused')
-      AND (:numbers IS NULL OR {_NAMED})
+def _cancelled(among: str, condition: str) -> str:
+    return f"""target AS MATERIALIZED (
+    SELECT t.trial_id, t.lease_id FROM {among}
+    WHERE t.sweep_id = :sweep_id AND t.state IN ('pending', 'running', 'paused') AND {condition}
     ORDER BY t.trial_id
-    FOR NO KEY UPDATE
+    FOR NO KEY UPDATE OF t
 ), seen AS MATERIALIZED (
     SELECT g.trial_id, g.lease_id, g.lease_id IS NULL OR a.lease_id IS NOT NULL AS whole
     FROM target g LEFT JOIN sweeper.attempts a ON a.lease_id = g.lease_id
@@ -99,7 +104,10 @@ target AS MATERIALIZED (
     RETURNING t.trial_id, g.lease_id, t.state, t.step
 ), {closed(ending="cancelled", outcome="'cancelled'", last_step="NULL")}"""
 
+
 _OUTCOME: Final = "SELECT g.trial_id, g.whole FROM seen g"
+
+_CANCELLED: Final = _cancelled("sweeper.trials t", f"(:numbers IS NULL OR {_NAMED})")
 
 _CANCEL_TRIALS = statement(f"WITH {_CANCELLED} {_OUTCOME}")
 
@@ -111,6 +119,11 @@ WITH {_CANCELLED}, ended AS (
 {_OUTCOME}
 """)
 
+_CANCEL_OPEN = statement(f"""
+WITH {LEADING}, {_cancelled("led l, sweeper.trials t", "t.sweep_id = l.sweep_id AND t.finished_at IS NULL")}
+SELECT g.trial_id, coalesce(g.whole, true) AS whole FROM led l LEFT JOIN seen g ON true
+""")
+
 MAX_ROUNDS: Final = 20
 """How often a command is repeated for trials that changed under it; one round is the rule."""
 
@@ -119,9 +132,11 @@ def retry_trials(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | Non
     """Make failed and cancelled trials pending again, with fresh counters; give those that changed.
 
     Without `from_zero` a trial keeps its head and goes on from there. With it the history is cut: the lineage rises,
-    checkpoints and reports are void, and *named* trials may also be completed or pruned ones. `numbers` may be
-    aliases; None means every failed and cancelled trial. A trial that went on with other parameters (an exploit) begins
-    again with those that its hash names. The sweep's revision rises: what a search had built on these ends is void.
+    checkpoints, reports and what was decided on them are void, and *named* trials may also be completed or pruned ones.
+    A trial that went on with other parameters (an exploit) begins again with those that its hash names. `numbers` may
+    be aliases; None means every failed and cancelled trial.
+
+    The sweep's revision rises: what a search had built on these ends is void.
 
     The trials are asked for by the sweep's *standing* asker, whose id is the sweep's and which never dies, so that
     any worker takes them. A cancelled or finished sweep becomes active again.
@@ -143,6 +158,24 @@ def cancel_sweep(db: Statements, sweep_id: SweepId) -> list[Trial]:
     return _cancel(db, _CANCEL_SWEEP, sweep_id, None)
 
 
+def cancel_open(db: Statements, sweep_id: SweepId, coordinator_id: CoordinatorId, fence: int, *, reason: str) -> int:
+    """Cancel every trial that is not final, because the search has ended; give how many.
+
+    Raises:
+        CoordinatorLost: another coordinator leads; choose nothing more.
+    """
+    parameters = {"now": db.now, **leader(sweep_id, coordinator_id, fence), "reason": storable(reason)}
+    changed: set[int] = set()
+    for _ in range(MAX_ROUNDS):
+        rows = db.run(_CANCEL_OPEN, parameters)
+        if not rows:
+            raise coordinator_lost(sweep_id, coordinator_id, fence)
+        changed |= {row.trial_id for row in rows if row.whole and row.trial_id is not None}
+        if all(row.whole for row in rows):
+            return len(changed)
+    raise _overtaken()
+
+
 def _cancel(db: Statements, cancel: sa.Executable, sweep_id: SweepId, numbers: Sequence[int] | None) -> list[Trial]:
     parameters = {"now": db.now, "sweep_id": sweep_id, "numbers": _list(numbers), "reason": "cancelled by command"}
     return _insist(db, cancel, parameters)
@@ -155,7 +188,11 @@ def _insist(db: Statements, command: sa.Executable, parameters: Mapping[str, Any
         changed |= {row.trial_id for row in rows if row.whole}
         if all(row.whole for row in rows):
             return trials_with_ids(db, sorted(changed))
-    raise LedgerUnavailable("trials change state faster than a command can lock them")
+    raise _overtaken()
+
+
+def _overtaken() -> LedgerUnavailable:
+    return LedgerUnavailable("trials change state faster than a command can lock them")
 
 
 def _list(numbers: Sequence[int] | None) -> list[int] | None:

@@ -7,6 +7,8 @@ never deleted: a ledger that does not know that lease has forgotten it, whatever
 
 from __future__ import annotations
 
+from typing import Final
+
 from sweeper.ids import SweepId
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
@@ -28,9 +30,24 @@ SELECT c.next_number < :expected
 FROM sweeper.coordinators c WHERE c.sweep_id = :sweep_id
 """)
 
+# Numbers of a search are beyond doubt only in their order; what the lost ones stood for is in the store, or nowhere.
+# A plain grid numbers its jobs by their order, and gets the same numbers again.
 _NOTE = statement("""
-UPDATE sweeper.sweeps s SET seen_fence = :seen_fence WHERE s.sweep_id = :sweep_id AND s.seen_fence < :seen_fence
+WITH noted AS (
+    UPDATE sweeper.sweeps s SET seen_fence = greatest(s.seen_fence, :seen_fence) WHERE s.sweep_id = :sweep_id
+), behind AS MATERIALIZED (
+    SELECT c.sweep_id, c.next_number FROM sweeper.coordinators c JOIN sweeper.sweeps s ON s.sweep_id = c.sweep_id
+    WHERE c.sweep_id = :sweep_id AND c.next_number < :expected AND s.search IS NOT NULL
+    FOR NO KEY UPDATE OF c
+), raised AS (
+    UPDATE sweeper.coordinators c SET next_number = :expected FROM behind b WHERE c.sweep_id = b.sweep_id
+)
+INSERT INTO sweeper.numbers (sweep_id, number, reason)
+SELECT b.sweep_id, n, :reason FROM behind b, generate_series(b.next_number, :expected - 1) n
+ON CONFLICT (sweep_id, number) DO NOTHING
 """)
+
+LOST: Final = "given before the ledger was put back to an earlier copy, which does not know it"
 
 
 def high_water(db: Statements, sweep_id: SweepId) -> HighWater:
@@ -51,12 +68,16 @@ def is_behind(db: Statements, sweep_id: SweepId, mark: HighWater) -> bool:
     return bool(db.run(_BEHIND, parameters)[0].behind)
 
 
-def note_rollback(db: Statements, sweep_id: SweepId, *, seen_fence: int) -> None:
+def note_rollback(db: Statements, sweep_id: SweepId, *, seen_fence: int, next_number: int = 0) -> None:
     """Have every further grant look for evidence in the store, under fences above all that were ever seen (ONCE).
+
+    A search gives no number again: those that the ledger has lost stay without a trial, the next one is beyond them.
 
     Args:
         db: the ledger that is behind.
         sweep_id: the sweep.
         seen_fence: the highest fence known to have been granted; the mark only rises.
+        next_number: the next number by the mark in the store.
     """
-    db.run(_NOTE, {"sweep_id": sweep_id, "seen_fence": seen_fence})
+    parameters = {"sweep_id": sweep_id, "seen_fence": seen_fence, "expected": next_number, "reason": LOST}
+    db.run(_NOTE, parameters)

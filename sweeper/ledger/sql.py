@@ -23,28 +23,68 @@ _JSON = sa.JSON(none_as_null=True)
 _TYPES: Final[dict[str, TypeEngine[Any]]] = {
     "now": sa.DateTime(timezone=True),
     **dict.fromkeys(
-        ("sweep_id", "lease_id", "worker_id", "asker_id", "coordinator_id", "standing_id", "config_hash", "key"), _TEXT
+        (
+            "sweep_id",
+            "lease_id",
+            "worker_id",
+            "asker_id",
+            "coordinator_id",
+            "standing_id",
+            "config_hash",
+            "key",
+            "kind",
+        ),
+        _TEXT,
     ),
     **dict.fromkeys(("name", "task", "source_digest", "sweep_dir", "store_url", "state"), _TEXT),
     **dict.fromkeys(("host", "boot_id", "lock_path", "lock_inode", "pool"), _TEXT),
     **dict.fromkeys(("outcome", "reason", "error", "adopted_from", "outcome_key", "outcome_hash"), _TEXT),
-    **dict.fromkeys(("manifest_key", "manifest_hash", "evidence", "fault", "config_text"), _TEXT),
+    **dict.fromkeys(("manifest_key", "manifest_hash", "evidence", "fault", "config_text", "action", "source"), _TEXT),
     **dict.fromkeys(("trial_id", "fence", "step", "last_step", "head_step", "size_bytes", "ref_fence", "seed"), _BIG),
-    **dict.fromkeys(("version", "seen_fence"), _BIG),
+    **dict.fromkeys(("version", "seen_fence", "checkpoint_id", "after"), _BIG),
     **dict.fromkeys(
         ("code", "number_floor", "threads", "pid", "exit_code", "limit", "keep", "seq", "lineage"), _INTEGER
     ),
-    **dict.fromkeys(("max_crashes", "max_no_progress", "checkpoint_keep", "expected", "number", "first"), _INTEGER),
-    **dict.fromkeys(("lease_s", "heartbeat_s", "delay_jitter", "save_s", "older_than_s"), _DOUBLE),
+    **dict.fromkeys(
+        ("max_crashes", "max_no_progress", "checkpoint_keep", "expected", "number", "first", "priority"), _INTEGER
+    ),
+    **dict.fromkeys(
+        ("lease_s", "heartbeat_s", "delay_jitter", "save_s", "older_than_s", "recent_s", "decided_value"), _DOUBLE
+    ),
     **dict.fromkeys(("backoff_s", "backoff_max_s"), _DOUBLE),
     **dict.fromkeys(("child_started", "outcome_stored", "from_zero", "default_named"), _BOOLEAN),
     **dict.fromkeys(
-        ("result", "identity", "search", "proposal", "study_attrs", "overrides_of_one", "params_of_one"), _JSON
+        (
+            "result",
+            "identity",
+            "search",
+            "proposal",
+            "study_attrs",
+            "overrides_of_one",
+            "params_of_one",
+            "decided_facts",
+        ),
+        _JSON,
     ),
-    **dict.fromkeys(("texts", "hashes", "overrides", "params", "metrics", "manifest_keys"), ARRAY(_TEXT)),
-    **dict.fromkeys(("steps", "at_steps", "trial_ids", "versions", "optuna_trial_ids"), ARRAY(_BIG)),
+    **dict.fromkeys(
+        (
+            "texts",
+            "hashes",
+            "overrides",
+            "params",
+            "metrics",
+            "manifest_keys",
+            "kinds",
+            "actions",
+            "facts",
+            "keys",
+            "points",
+        ),
+        ARRAY(_TEXT),
+    ),
+    **dict.fromkeys(("steps", "at_steps", "trial_ids", "versions", "optuna_trial_ids", "mirror_ids"), ARRAY(_BIG)),
     "study": _TEXT,
-    "numbers": ARRAY(_INTEGER),
+    **dict.fromkeys(("numbers", "lineages"), ARRAY(_INTEGER)),
     "values": ARRAY(_DOUBLE),
 }
 

@@ -138,6 +138,7 @@ trials = sa.Table(
     sa.Column("config_hash", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False, server_default=TrialState.PENDING.value),
     _count("lineage"),
+    _big_count("lineage_fence", comment="reports of fences up to this one are of an earlier lineage"),
     _count("priority"),
     moment("available_at", nullable=True),
     # The lease. Heartbeats touch only lease_expires_at, step and child_started, none of them indexed, so they stay HOT.

@@ -58,6 +58,13 @@ def _sweeps() -> None:
 
 def _trials() -> None:
     for column in (
+        sa.Column(
+            "lineage_fence",
+            sa.BigInteger(),
+            server_default=sa.text("0"),
+            nullable=False,
+            comment="reports of fences up to this one are of an earlier lineage",
+        ),
         sa.Column("fault", sa.Text(), comment="why what the function returned is no objective"),
         sa.Column("stop_kind", sa.Text()),
         sa.Column("stop_step", sa.BigInteger()),
