@@ -18,13 +18,16 @@ from sweeper.checkpoint.store import ObjectStore, open_store, probe
 from sweeper.clock import Clock, SystemClock
 from sweeper.coordinator.parts import CoordinatorParts, SearchPlan
 from sweeper.coordinator.program import CoordinatorEnd, coordinator_program
+from sweeper.coordinator.proposing import Chooser
 from sweeper.coordinator.rollback import notice_rollback
+from sweeper.coordinator.searching import Searching
 from sweeper.engines.local import LocalWorkers, PipedWorker, WorkerHandle
 from sweeper.errors import CheckpointCorrupt, StoreDenied, TransientError, UserError
 from sweeper.ids import AskerId, CoordinatorId, LedgerId, SweepId, WorkerId, system_random_hex
 from sweeper.ledger.database import Database, open_database
 from sweeper.ledger.embedded import ensure_server
 from sweeper.ledger.requests import register_asker, request_trials
+from sweeper.ledger.searches import request_open
 from sweeper.ledger.sweeps import find_sweep, ledger_id, open_sweep, require_sweep, settle_sweep
 from sweeper.model.progress import ProgressSink
 from sweeper.model.states import SweepState
@@ -195,9 +198,18 @@ def coordinate(
     workers_failed (1).
 
     Raises:
-        UserError: the sweep's name was taken over by another ledger.
+        UserError: the sweep's name was taken over by another ledger; the search cannot be one, or an enqueued point
+            does not fit its space (nothing was proposed); or code that the search names cannot go on.
     """
     clock = SystemClock()
+    coordinator_id = CoordinatorId(system_random_hex())
+    chooser = Chooser(
+        database=backends.database,
+        sweep_id=sweep.sweep_id,
+        coordinator_id=coordinator_id,
+        asker_id=asking.record.asker_id,
+    )
+    turns = None if search is None else _searching(chooser, sweep, search, settings, clock, progress)
     launcher = LauncherGone.watch()
     signals = SignalNotices(signal.Signals[name] for name in settings.signals)
     driver = SelectorDriver(clock, [signals, *([launcher] if launcher else [])])
@@ -214,7 +226,7 @@ def coordinate(
         holder_is_dead=_holder_is_dead,
         asker_is_dead=_asker_is_dead,
         boot_id=here,
-        coordinator_id=CoordinatorId(system_random_hex()),
+        coordinator_id=coordinator_id,
         sweep=sweep,
         asker=asking.record,
         asked=len({trial.config_hash for trial in asking.trials}),
@@ -222,6 +234,7 @@ def coordinate(
         workers=workers,
         sink=progress,
         settings=settings,
+        search=turns,
     )
     try:
         end = driver.run(coordinator_program(parts))
@@ -233,6 +246,35 @@ def coordinate(
         if launcher is not None:
             launcher.close()
         driver.close()
+
+
+def _searching(
+    chooser: Chooser,
+    sweep: Sweep,
+    search: SearchPlan,
+    settings: CoordinatorSettings,
+    clock: Clock,
+    progress: ProgressSink,
+) -> Searching:
+    # Here and not above: a plain grid has no use for Optuna, whose import takes longer than a short trial.
+    from sweeper.search.optimizer import Optimizer
+    from sweeper.search.points import checked_point
+
+    spec = search.spec
+    open_space = search.suggest_more is not None
+    points = tuple(checked_point(spec.space, point, open_space=open_space) for point in search.enqueue)
+    optimizer = Optimizer(
+        spec, seed=sweep.seed, sampler=spec.sampler, pruner=spec.pruner, suggest_more=search.suggest_more
+    )
+    return Searching(
+        chooser,
+        replace(search, enqueue=points),
+        optimizer,
+        clock=clock,
+        workers=settings.workers,
+        seed=sweep.seed,
+        note=progress.note,
+    )
 
 
 def _ask_again(backends: Backends, sweep: Sweep, asking: Asking) -> None:
@@ -248,7 +290,10 @@ def _ask_again(backends: Backends, sweep: Sweep, asking: Asking) -> None:
         )
     notice_rollback(database, backends.store, sweep.sweep_id, SystemClock())
     register_asker(database, sweep.sweep_id, asking.record)
-    request_trials(database, sweep.sweep_id, asking.record.asker_id, asking.trials)
+    if sweep.search is None:
+        request_trials(database, sweep.sweep_id, asking.record.asker_id, asking.trials)
+    else:
+        request_open(database, sweep.sweep_id, asking.record.asker_id)
     settle_sweep(database, sweep.sweep_id)
 
 

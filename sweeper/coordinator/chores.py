@@ -92,13 +92,15 @@ class Chores:
 
         def work() -> Finish:
             seen_fence = highest_fence(parts.store, parts.sweep.sweep_id)
-            return lambda: self._note_rollback(seen_fence)
+            return lambda: self._note_rollback(mark, seen_fence)
 
         self._begin("highwater", work)
 
-    def _note_rollback(self, seen_fence: int) -> None:
+    def _note_rollback(self, mark: HighWater, seen_fence: int) -> None:
         parts = self._parts
-        note_rollback(parts.database, parts.sweep.sweep_id, seen_fence=seen_fence)
+        note_rollback(parts.database, parts.sweep.sweep_id, seen_fence=seen_fence, next_number=mark.next_number)
+        if parts.search is not None:
+            parts.search.forget()
         self._write_mark()
         parts.sink.note(ROLLED_BACK)
 

@@ -69,7 +69,7 @@ class Leaving:
         yield from self._last_chores(end)
         yield from self._last_mirroring(end)
         try:
-            counts = self._sign_off(end, display)
+            counts = self._sign_off(display)
             withdrawn = self._withdraw(end)
         except LedgerUnavailable as error:
             log.warning("not signed off, the next command will see that this one is gone: %s", error)
@@ -124,7 +124,7 @@ class Leaving:
             log.warning("the Optuna study is left as it is: %s", error)
         mirror.close()
 
-    def _sign_off(self, end: End, display: Display) -> Mapping[TrialState, int]:
+    def _sign_off(self, display: Display) -> Mapping[TrialState, int]:
         parts = self._parts
         search: SearchStanding | None = None
         if parts.search is None:
@@ -137,8 +137,6 @@ class Leaving:
             settle_sweep(parts.database, parts.sweep.sweep_id)
         else:
             parts.search.finish()
-            if end.kind != "evicted":
-                parts.sink.note(f"The search ends: {end.reason}.")
         return counts
 
     def _withdraw(self, end: End) -> bool:

@@ -49,7 +49,8 @@ def notice_rollback(database: Statements, store: ObjectStore, sweep_id: SweepId,
     mark = last_mark(store, sweep_id)  # before the ledger is asked, which may move on meanwhile
     if mark is None or not is_behind(database, sweep_id, mark):
         return False
-    note_rollback(database, sweep_id, seen_fence=highest_fence(store, sweep_id))
+    seen_fence = highest_fence(store, sweep_id)
+    note_rollback(database, sweep_id, seen_fence=seen_fence, next_number=mark.next_number)
     facts = high_water(database, sweep_id)
     write_highwater(store, sweep_id, facts.as_mapping(written_at=clock.wall().isoformat()))
     log.warning("%s", ROLLED_BACK)

@@ -146,7 +146,14 @@ class SimChild:
             self._die()
             return
         if self._random.random() < 0.3:
-            self._tell(Reported(step=self.step, at_step=self.step, value=float(self._total), metrics={"m": 1.5}))
+            self._report()
+        self._go_on()
+
+    def _report(self) -> None:
+        self._tell(Reported(step=self.step, at_step=self.step, value=float(self._total), metrics={"m": 1.5}))
+
+    def _go_on(self) -> None:
+        """The end of the loop's body: a safe point, and the next body."""
         self.safe_points += 1
         if self.step >= self._steps:
             self._tell(Finished(value=self._total, step=self.step))

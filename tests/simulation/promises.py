@@ -82,10 +82,10 @@ class Promises:
         with self._session.cursor(row_factory=dict_row) as cursor:
             rows = cursor.execute(_ROWS, (self._sweep_id,)).fetchall()
         now = {row["number"]: row for row in rows}
-        _require(sorted(now) == list(range(len(now))), "numbers are 0, 1, 2, …", sorted(now))
+        require(sorted(now) == list(range(len(now))), "numbers are 0, 1, 2, …", sorted(now))
         for number, before in self.last.items():
-            _require(number in now, "a number is for life", number)
-            _require(now[number]["config_hash"] == before["config_hash"], "a number keeps its config", number)
+            require(number in now, "a number is for life", number)
+            require(now[number]["config_hash"] == before["config_hash"], "a number keeps its config", number)
         for row in rows:
             before = self.last.get(row["number"])
             self._once(row, before)
@@ -115,46 +115,46 @@ class Promises:
         head = self._head_of(row)
         step = 0 if start.restore is None else start.restore["step"]
         expected = 0 if head is None else head["step"]
-        _require(step == expected, "RESUME: a child starts from the head", (start.number, step, expected))
+        require(step == expected, "RESUME: a child starts from the head", (start.number, step, expected))
 
     def _once(self, row: dict[str, Any], before: dict[str, Any] | None) -> None:
         completed = [a for a in row["attempts"] or [] if a["outcome"] == "completed"]
-        _require(len(completed) <= 1, "ONCE: one completed attempt", row)
+        require(len(completed) <= 1, "ONCE: one completed attempt", row)
         if completed:
             later = [a for a in row["attempts"] if a["fence"] > completed[0]["fence"]]
-            _require(not later, "ONCE: nothing is granted after completion", row)
+            require(not later, "ONCE: nothing is granted after completion", row)
         if row["state"] == "completed":
-            _require(len(completed) == 1, "ONCE: a completed trial has a completed attempt", row)
+            require(len(completed) == 1, "ONCE: a completed trial has a completed attempt", row)
             value = expected_value(row["config_hash"], self._steps)
-            _require(row["result"] == value, f"RESUME: the undisturbed run's value {value}", row)
+            require(row["result"] == value, f"RESUME: the undisturbed run's value {value}", row)
             if row["outcome_stored"]:
                 outcome = read_outcome(self._store, row["outcome_key"])  # type: ignore[arg-type]
-                _require(outcome.value == value and outcome.lineage == row["lineage"], "ONCE: its outcome object", row)
+                require(outcome.value == value and outcome.lineage == row["lineage"], "ONCE: its outcome object", row)
                 stored = object_hash(self._store.objects[row["outcome_key"]])
-                _require(stored == row["outcome_hash"], "ONCE: the outcome's hash", row)
+                require(stored == row["outcome_hash"], "ONCE: the outcome's hash", row)
         if before is not None and before["state"] in FINAL:
             for column in ("state", "result", "fence"):
-                _require(row[column] == before[column], f"ONCE: {column} of a final trial stands", (before, row))
+                require(row[column] == before[column], f"ONCE: {column} of a final trial stands", (before, row))
 
     def _fenced(self, row: dict[str, Any], before: dict[str, Any] | None) -> None:
         open_ = [a["lease_id"] for a in row["attempts"] or [] if a["outcome"] is None]
         holder = [row["lease_id"]] if row["state"] == "running" else []
-        _require(open_ == holder, "FENCE: the open attempt is the holder's", row)
+        require(open_ == holder, "FENCE: the open attempt is the holder's", row)
         leases = {a["lease_id"] for a in row["attempts"] or []}
         known = {c["id"] for c in (before or {}).get("checkpoints") or []}
         holders = {row["lease_id"], (before or {}).get("lease_id")}
         for checkpoint in row["checkpoints"] or []:
-            _require(checkpoint["lease_id"] in leases, "FENCE: a checkpoint belongs to a granted lease", checkpoint)
+            require(checkpoint["lease_id"] in leases, "FENCE: a checkpoint belongs to a granted lease", checkpoint)
             if checkpoint["id"] not in known and before is not None:
                 allowed = holders | self._closed_since(row, before)
-                _require(checkpoint["lease_id"] in allowed, "FENCE: only holders save", (checkpoint, row))
+                require(checkpoint["lease_id"] in allowed, "FENCE: only holders save", (checkpoint, row))
         fences = {a["fence"] for a in row["attempts"] or []}
         reports = {r[0]: r for r in (before or {}).get("reports") or []}
         for report in row["reports"] or []:
-            _require(report[1] in fences, "FENCE: a report belongs to a granted fence", report)
+            require(report[1] in fences, "FENCE: a report belongs to a granted fence", report)
             if before is not None and report != reports.get(report[0]):
-                _require(report[1] >= before["fence"], "FENCE: only holders report", (report, before["fence"]))
-        _require(row["fence"] >= (before or row)["fence"] or bool(self._truth.undone), "FENCE: fences rise", row)
+                require(report[1] >= before["fence"], "FENCE: only holders report", (report, before["fence"]))
+        require(row["fence"] >= (before or row)["fence"] or bool(self._truth.undone), "FENCE: fences rise", row)
 
     @staticmethod
     def _closed_since(row: dict[str, Any], before: dict[str, Any]) -> set[str]:
@@ -165,25 +165,25 @@ class Promises:
     def _fair(self, row: dict[str, Any]) -> None:
         crashed = sum(a["outcome"] == "crashed" for a in row["attempts"] or [])
         really = self._truth.crashes.get(row["number"], 0)
-        _require(row["crashes"] <= really, f"FAIR: only {really} children crashed", row)
-        _require(row["crashes"] == crashed, "FAIR: crashes are those of the attempts", row)
+        require(row["crashes"] <= really, f"FAIR: only {really} children crashed", row)
+        require(row["crashes"] == crashed, "FAIR: crashes are those of the attempts", row)
         if row["state"] == "failed":
             spent = row["crashes"] >= self._retry.max_crashes or row["no_progress"] >= self._retry.max_no_progress
-            _require(spent, "FAIR: failed only when a limit is used up", row)
+            require(spent, "FAIR: failed only when a limit is used up", row)
 
     def _head(self, row: dict[str, Any], before: dict[str, Any] | None) -> None:
         head = self._head_of(row)
         if head is None:
             return
-        _require(head["state"] == "live", "FALLBACK: the head is a live row", (row["number"], head))
+        require(head["state"] == "live", "FALLBACK: the head is a live row", (row["number"], head))
         damaged = head["key"] in self._truth.damaged
         if not damaged:
             data = self._store.objects.get(head["key"])
-            _require(data is not None, "FALLBACK: the head's manifest is in the store", (row["number"], head))
-            _require(object_hash(data) == head["hash"], "FALLBACK: and has the row's hash", (row["number"], head))
+            require(data is not None, "FALLBACK: the head's manifest is in the store", (row["number"], head))
+            require(object_hash(data) == head["hash"], "FALLBACK: and has the row's hash", (row["number"], head))
         if before is not None and (old := self._head_of(before)) is not None and head["step"] < old["step"]:
             suspect = any(c["key"] == old["key"] and c["state"] == "suspect" for c in row["checkpoints"])
-            _require(suspect and old["key"] in self._truth.damaged, "FALLBACK: only a bad head is left", (old, head))
+            require(suspect and old["key"] in self._truth.damaged, "FALLBACK: only a bad head is left", (old, head))
 
     def _blind(self, row: dict[str, Any], before: dict[str, Any]) -> None:
         """An attempt is declared lost only if its worker was dead, or could not renew for one lease time."""
@@ -196,13 +196,14 @@ class Promises:
                 continue
             since_s = self._world.now_s - 3 * self._lease_s
             excused = any(to_s >= since_s for _, to_s in worker.excuses)
-            _require(excused, f"BLIND: {worker.name} was well", (row["number"], attempt))
+            require(excused, f"BLIND: {worker.name} was well", (row["number"], attempt))
 
     @staticmethod
     def _head_of(row: dict[str, Any]) -> dict[str, Any] | None:
         return next((c for c in row["checkpoints"] or [] if c["id"] == row["head_id"]), None)
 
 
-def _require(holds: bool, promise: str, seen: object) -> None:
+def require(holds: bool, promise: str, seen: object) -> None:
+    """A promise that does not hold ends the scenario."""
     if not holds:
         raise Broken(f"{promise}; seen: {seen}")

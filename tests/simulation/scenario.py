@@ -24,7 +24,7 @@ from sweeper.model.retry import RetryPolicy
 from sweeper.model.trial import AskerRecord, Holder, NewTrial, Sweep, SweepSpec, WorkerRecord
 from sweeper.model.waits import Notice, Program, Wait
 from sweeper.settings import CheckpointSettings, CoordinatorSettings, LeaseSettings, WorkerSettings
-from sweeper.worker.parts import SweepFacts, WorkerParts
+from sweeper.worker.parts import WorkerParts, facts_of
 from sweeper.worker.program import worker_program
 
 from .child import SimChild
@@ -106,11 +106,11 @@ class Scenario:
             self.world.run(self.shape.faults_s, self._over)
             self._calm()
             self.world.run(self.world.now_s + CALM_LIMIT_S, self._over)
-            self.promises.check()
+            self._check()
             if not self._over():
                 states = {number: row["state"] for number, row in self.promises.last.items()}
                 raise Broken(f"LIVENESS: not finished {CALM_LIMIT_S:g} s after the last fault: {states}")
-            return self._report()
+            return self._ended()
         finally:
             self.session.close()
             self.database.close()
@@ -129,11 +129,13 @@ class Scenario:
         mine = "sweep_id = (SELECT sweep_id FROM sweeper.sweeps WHERE name = %s)"
         self.session.execute(f"UPDATE sweeper.trials SET head_id = NULL, head_step = NULL WHERE {mine}", (name,))
         self.session.execute("DELETE FROM sweeper.sweeps WHERE name = %s", (name,))
-        spec = SweepSpec(
+        return open_sweep(self.database, self._spec(name), new_id=SweepId(self._hex("sweep")))
+
+    def _spec(self, name: str) -> SweepSpec:
+        return SweepSpec(
             name=name, task="simulation:train", source_digest="0" * 64, sweep_dir="/nowhere",
-            store_url=self.store.url, seed=seed, retry=self.retry, checkpoint_keep=2,
+            store_url=self.store.url, seed=self.world.seed, retry=self.retry, checkpoint_keep=2,
         )  # fmt: skip
-        return open_sweep(self.database, spec, new_id=SweepId(self._hex("sweep")))
 
     def _start_worker(self, index: int) -> None:
         process = self._process(f"w{index}")
@@ -146,10 +148,7 @@ class Scenario:
             clock=process.clock, background=SimBackground(process), start_child=self._child_starter(process),
             random_hex=lambda: self._hex(process.name), jitter=self.world.random(f"jitter/{process.name}").random,
             holder_is_dead=self._holder_is_dead(host), output_subdir=lambda grant: str(grant.number),
-            sweep=SweepFacts(
-                sweep_id=self.sweep.sweep_id, name=self.sweep.name, seed=self.sweep.seed, sweep_dir="/nowhere",
-                checkpoint_keep=self.sweep.checkpoint_keep,
-            ),
+            sweep=facts_of(self.sweep),
             record=WorkerRecord(
                 worker_id=worker_id, host=host, boot_id=host, lock_path=worker_id, lock_inode="0:0", pid=1, pool="sim"
             ),
@@ -162,6 +161,18 @@ class Scenario:
 
     def _start_coordinator(self, index: int) -> None:
         process = self._process(f"c{index}")
+        parts = self._coordinator_parts(process)
+
+        def ended() -> None:
+            if process.result is not None and process.result.kind == "done":
+                self.done = True
+            else:
+                self._again(lambda: self._start_coordinator(index))
+
+        process.on_end = ended
+        process.start(self._command(parts, process))
+
+    def _coordinator_parts(self, process: Process) -> CoordinatorParts:
         asker = AskerRecord(
             asker_id=AskerId(self._hex(process.name)), host="host0", boot_id="host0", lock_path=process.name,
             lock_inode="0:0", pid=1,
@@ -177,15 +188,7 @@ class Scenario:
                 workers=0, lease=LEASE, turn_s=15.0, tend_every_s=15.0, collect_after_s=300.0, collect_every_s=60.0
             ),
         )  # fmt: skip
-
-        def ended() -> None:
-            if process.result is not None and process.result.kind == "done":
-                self.done = True
-            else:
-                self._again(lambda: self._start_coordinator(index))
-
-        process.on_end = ended
-        process.start(self._command(parts, process))
+        return parts
 
     def _command(self, parts: CoordinatorParts, process: Process) -> Program[Any]:
         """What a multirun does first: ask for all its trials, again and again until the ledger has answered."""
@@ -209,10 +212,7 @@ class Scenario:
         def start_child(start: Start, restore_fd: int | None) -> SimChild:
             self.promises.child_starts(process, start)
             crash = fate.choices([None, "error", "signal", "hang"], [0.86, 0.06, 0.05, 0.03])[0]
-            child = SimChild(
-                process, start, restore_fd, steps=self.shape.steps, padding=self._padding,
-                crash=crash if self.weather.on else None,
-            )  # fmt: skip
+            child = self._child(process, start, restore_fd, crash if self.weather.on else None)
 
             def crashed() -> None:
                 self.weather.count += 1
@@ -222,6 +222,11 @@ class Scenario:
             return child
 
         return start_child
+
+    def _child(self, process: Process, start: Start, restore_fd: int | None, crash: str | None) -> SimChild:
+        return SimChild(
+            process, start, restore_fd, steps=self.shape.steps, padding=self._padding, crash=crash
+        )  # fmt: skip
 
     def _statements(self, process: Process) -> SimStatements:
         statements = SimStatements(process, Counted(self), self.weather)
@@ -373,12 +378,15 @@ class Scenario:
     def _after_step(self) -> None:
         if self._dirty:
             self._dirty = False
-            self.promises.check()
+            self._check()
+
+    def _check(self) -> None:
+        self.promises.check()
 
     def _over(self) -> bool:
         return self.done and self.promises.all_final()
 
-    def _report(self) -> Report:
+    def _ended(self) -> Report:
         rows = self.promises.last.values()
         self.world.note(str([(row["number"], row["state"], row["result"], row["fence"]) for row in rows]))
         return Report(
