@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from sweeper.ledger.database import Database
 from tests.conftest import _database
+from tests.ledger.search_world import SearchWorld
 from tests.ledger.world import Clock, World
 
 
@@ -44,3 +45,9 @@ def db(empty_url: str, clock: Clock) -> Iterator[Database]:
 @pytest.fixture
 def world(db: Database, clock: Clock) -> World:
     return World.build(db, clock)
+
+
+@pytest.fixture
+def search(db: Database, clock: Clock) -> SearchWorld:
+    """A search whose coordinator is the test."""
+    return SearchWorld.begin(db, clock)

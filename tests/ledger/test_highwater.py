@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from sweeper.errors import NumberTaken
 from sweeper.ids import ConfigHash
 from sweeper.ledger.commands import retry_trials
-from sweeper.ledger.highwater import high_water, is_behind
+from sweeper.ledger.highwater import LOST, high_water, is_behind, note_rollback
+from sweeper.ledger.proposals import history
 from sweeper.model.highwater import HighWater
 from sweeper.model.states import AttemptOutcome
+from tests.ledger.search_world import SearchWorld
 from tests.ledger.world import World
 
 
@@ -44,6 +49,42 @@ def test_numbers_that_were_given_and_are_not_known_prove_a_loss(world: World) ->
     world.sql("DELETE FROM sweeper.trials WHERE number = 2")
     world.sql("UPDATE sweeper.coordinators SET next_number = 2")
     assert is_behind(world.db, world.sweep_id, mark)
+
+
+def test_a_search_that_was_put_back_gives_no_lost_number_again(search: SearchWorld) -> None:
+    """SAME, ONCE. Each of them has one entry in the study for ever; none is given to another config."""
+    for number in range(5):
+        search.propose(number)
+    mark = high_water(search.db, search.sweep_id)
+    search.sql("DELETE FROM sweeper.trials WHERE number >= 2")
+    search.sql("DELETE FROM sweeper.numbers WHERE number >= 2")
+    search.sql("UPDATE sweeper.coordinators SET next_number = 2")
+    assert is_behind(search.db, search.sweep_id, mark)
+    for _ in range(2):
+        note_rollback(search.db, search.sweep_id, seen_fence=7, next_number=mark.next_number)
+    assert not is_behind(search.db, search.sweep_id, mark)
+    rows = history(search.db, search.sweep_id)
+    assert [(row.number, row.trial_id is None) for row in rows] == [
+        (0, False),
+        (1, False),
+        *((n, True) for n in (2, 3, 4)),
+    ]
+    assert {row.reason for row in search.sql("SELECT reason FROM sweeper.numbers WHERE number >= 2")} == {LOST}
+    with pytest.raises(NumberTaken) as taken:
+        search.propose(2, "other")
+    assert taken.value.next_number == 5
+    search.propose(5, "other")
+    assert search.lease().seen_fence == 7
+
+
+def test_a_plain_grid_that_was_put_back_gets_the_same_numbers_again(world: World) -> None:
+    """Its jobs are numbered by their order."""
+    world.add(3)
+    mark = high_water(world.db, world.sweep_id)
+    world.sql("DELETE FROM sweeper.trials WHERE number >= 1")
+    world.sql("UPDATE sweeper.coordinators SET next_number = 1")
+    note_rollback(world.db, world.sweep_id, seen_fence=0, next_number=mark.next_number)
+    assert [trial.number for trial in world.add(3)] == [0, 1, 2]
 
 
 def test_a_mark_survives_the_store_and_a_foreign_one_is_none() -> None:

@@ -9,7 +9,6 @@ import pytest
 from sweeper.errors import CoordinatorLost, NumberTaken
 from sweeper.ids import SweepId, TrialNumber
 from sweeper.ledger.commands import cancel_trials
-from sweeper.ledger.database import Database
 from sweeper.ledger.enqueued import enqueue, next_enqueued
 from sweeper.ledger.proposals import Added, history, numbered
 from sweeper.ledger.reads import trials
@@ -20,14 +19,9 @@ from sweeper.model.search import Numbered, Proposal
 from sweeper.model.space import Choices, FloatRange, IntRange
 from sweeper.model.states import AttemptOutcome, ObjectiveFault, PointSource, TrialState
 from tests.ledger.search_world import SearchWorld
-from tests.ledger.world import Clock, new_trial, new_trials
+from tests.ledger.world import new_trial, new_trials
 
 NAN = float("nan")
-
-
-@pytest.fixture
-def search(db: Database, clock: Clock) -> SearchWorld:
-    return SearchWorld.begin(db, clock)
 
 
 def test_a_new_config_becomes_a_trial_that_workers_may_lease(search: SearchWorld) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +12,7 @@ from sweeper.errors import UserError
 from sweeper.ids import CoordinatorId, SweepId
 from sweeper.ledger.commands import cancel_sweep, cancel_trials, retry_trials
 from sweeper.ledger.database import Database
+from sweeper.ledger.matching import search_notices
 from sweeper.ledger.sweeps import (
     acquire_coordinator,
     find_sweep,
@@ -21,8 +24,10 @@ from sweeper.ledger.sweeps import (
     settle_sweep,
 )
 from sweeper.model.retry import RetryPolicy
-from sweeper.model.search import SearchSpec
+from sweeper.model.search import Direction, SearchSpec
+from sweeper.model.space import Choices, FloatRange
 from sweeper.model.states import SweepState, TrialState
+from sweeper.model.trial import Json
 from tests.ledger.world import START, Clock, World, hex_id, spec
 
 
@@ -116,6 +121,53 @@ def test_a_sweep_is_finished_when_every_trial_is_final(world: World) -> None:
     assert settle() is SweepState.FINISHED
     world.add(1, "more")
     assert settle() is SweepState.ACTIVE
+
+
+def search(**changes: object) -> dict[str, Json]:
+    return replace(SearchSpec(space={"x": FloatRange(low=0.0, high=1.0)}), **changes).as_json()  # type: ignore[arg-type]
+
+
+def test_a_search_that_differs_is_refused_with_every_difference_and_the_remedy(db: Database) -> None:
+    """CLEAR, OP-06."""
+    open_sweep(db, spec(search=search()), new_id=SweepId("a" * 32))
+    other = search(sampler={"_target_": "optuna.samplers.RandomSampler"}, directions=(Direction.MAXIMIZE,))
+    with pytest.raises(UserError, match=r"(?s)direction.*sampler.*another name") as refused:
+        open_sweep(db, spec(search=other), new_id=SweepId("b" * 32))
+    assert "same settings as before" in refused.value.remedy
+    assert find_sweep(db, "digits") == open_sweep(db, spec(search=search()), new_id=SweepId("c" * 32))
+
+
+def test_a_larger_total_and_another_order_of_choices_are_accepted_and_kept(db: Database) -> None:
+    """OP-06. The newest order is the stored one."""
+    space = {"c": Choices(values=(1, 1.0, "a"))}
+    first = open_sweep(db, spec(search=search(space=space, n_trials=10)), new_id=SweepId("a" * 32))
+    reordered = search(space={"c": Choices(values=("a", 1.0, 1))}, n_trials=20)
+    again = open_sweep(db, spec(search=reordered), new_id=SweepId("b" * 32))
+    assert again.sweep_id == first.sweep_id
+    assert again.search is not None
+    assert json.dumps(again.search) == json.dumps(reordered)
+    assert search_notices(first, spec(search=reordered)) == ()
+
+
+def test_a_moved_range_is_accepted_with_a_notice(db: Database) -> None:
+    known = open_sweep(db, spec(search=search()), new_id=SweepId("a" * 32))
+    moved = spec(search=search(space={"x": FloatRange(low=0.5, high=1.0)}))
+    (notice,) = search_notices(known, moved)
+    assert "x was" in notice
+    assert open_sweep(db, moved, new_id=SweepId("b" * 32)).search == moved.search
+    assert search_notices(None, moved) == search_notices(known, spec(search=None)) == ()
+
+
+def test_only_its_coordinator_finishes_a_search(db: Database) -> None:
+    """All its present trials are final, and it proposes the next in a moment."""
+    world = World.build(db, Clock(), name="search", search=search())
+    world.add(1)
+    world.complete(world.lease().lease)
+    assert settle_sweep(db, world.sweep_id) is SweepState.ACTIVE
+    world.sql("UPDATE sweeper.sweeps SET state = 'finished'")
+    assert settle_sweep(db, world.sweep_id) is SweepState.FINISHED
+    retry_trials(db, world.sweep_id, [0], from_zero=True)
+    assert settle_sweep(db, world.sweep_id) is SweepState.ACTIVE
 
 
 def test_sweeps_are_listed_with_their_trials_counted(world: World, clock: Clock) -> None:

@@ -100,8 +100,10 @@ class World:
     hosts: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def build(cls, db: Statements, clock: Clock, *, retry: RetryPolicy | None = None, name: str = "digits") -> World:
-        sweep = open_sweep(db, spec(name, retry=retry or RetryPolicy()), new_id=SweepId(hex_id()))
+    def build(
+        cls, db: Statements, clock: Clock, *, retry: RetryPolicy | None = None, name: str = "digits", **changes: Any
+    ) -> World:
+        sweep = open_sweep(db, spec(name, retry=retry or RetryPolicy(), **changes), new_id=SweepId(hex_id()))
         record = asker()
         register_asker(db, sweep.sweep_id, record)
         return cls(db, clock, sweep, record.asker_id)
