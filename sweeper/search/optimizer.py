@@ -160,7 +160,7 @@ class Optimizer:
         self._unconfirmed = False
 
     def tell(self, row: Numbered) -> None:
-        """Let a trial stand otherwise: final, paused, or running again. Its aliases follow; their own rows do nothing."""
+        """Let a trial stand otherwise: final, paused, or running again. Its aliases follow by themselves."""
         if not row.is_alias:
             self._known.change(row)
 
