@@ -1,4 +1,4 @@
-"""One attempt, in a straight line: evidence, restore, child, ending, commit.
+"""One attempt, in a straight line: evidence, what the search decided, restore, child, ending, commit.
 
 Every way out is here: a lost lease stops at once and writes nothing more (FENCE); a store that does not let us read
 ends as `environment`, which is nobody's crash (FAIR); a notice before the child runs gives the trial back unharmed.
@@ -7,24 +7,26 @@ ends as `environment`, which is nobody's crash (FAIR); a notice before the child
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sweeper.errors import LeaseLost, LedgerUnavailable, StoreDenied, StoreUnavailable
 from sweeper.ids import TrialId
 from sweeper.ledger.highwater import note_rollback
+from sweeper.ledger.reads import reports_of
 from sweeper.model.config_hash import hash_text
 from sweeper.model.messages import Start
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import Grant
 from sweeper.model.waits import Child, Program, Wait
 from sweeper.worker.committing import commit_end, release
-from sweeper.worker.conversation import Conversation, Ending
-from sweeper.worker.ending import Verdict, judge
+from sweeper.worker.conversation import Conversation
+from sweeper.worker.ending import Verdict, judge, obeying
 from sweeper.worker.evidence import adopt_evidence
 from sweeper.worker.keeping import Interrupted, LeaseKeeper
-from sweeper.worker.restoring import Restored, restore_head
+from sweeper.worker.restoring import Beginning, Restored, restore_head
 from sweeper.worker.saving import Saving
 from sweeper.worker.state import WorkerState
+from sweeper.worker.stopping import holds
 
 log = logging.getLogger("sweeper.worker")
 
@@ -59,12 +61,14 @@ def attempt_program(worker: WorkerState, grant: Grant) -> Program[AttemptEnd]:
     try:
         if (yield from adopt_evidence(worker, keeper, grant)):
             return AttemptEnd(trial_id=grant.lease.trial_id, outcome=AttemptOutcome.COMPLETED)
-        restored = yield from restore_head(worker, keeper, grant)
+        if (stopped := (yield from _stopped_before_start(worker, grant))) is not None:
+            step = 0 if grant.head is None else grant.head.step
+            return (yield from _settle(worker, keeper, grant, stopped, step=step, started=False, has_reports=True))
+        beginning = yield from restore_head(worker, keeper, grant)
         if worker.drain.active:  # a notice that came while the grant was waited for
-            if restored is not None:
-                restored.file.close()
+            beginning.close()
             raise Interrupted
-        return (yield from _train(worker, keeper, grant, restored))
+        return (yield from _train(worker, keeper, grant, beginning))
     except LeaseLost as error:
         return _lost(worker, grant, error)
     except Interrupted:
@@ -74,20 +78,43 @@ def attempt_program(worker: WorkerState, grant: Grant) -> Program[AttemptEnd]:
     return (yield from _give_back(worker, grant, verdict, store_away=verdict.outcome is AttemptOutcome.ENVIRONMENT))
 
 
-def _train(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, restored: Restored | None) -> Program[AttemptEnd]:
+def _stopped_before_start(worker: WorkerState, grant: Grant) -> Program[Verdict | None]:
+    """Give the end of an attempt that needs no child, since the search decided while nobody held the trial.
+
+    A pause whose state was lost is taken at once, and what is lost is trained again only if the trial is promoted. But
+    where nothing may depend on timing, training comes to that report first: the function might return before it pauses.
+    """
+    stop = grant.stop
+    if stop is None:
+        return None
+    reports = yield from worker.insist(lambda: reports_of(worker.parts.database, grant.lease.trial_id))
+    trained_to = float("inf")
+    if worker.parts.sweep.reports_wait:
+        trained_to = -1 if grant.head is None else grant.head.step
+    return obeying(stop) if holds(stop, reports, trained_to=trained_to) else None
+
+
+def _train(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, beginning: Beginning) -> Program[AttemptEnd]:
+    restored = beginning.restored
     try:
         child = worker.parts.start_child(
             start_message(worker, grant, restored), None if restored is None else restored.file.fileno()
         )
     finally:
-        if restored is not None:
-            restored.file.close()
+        beginning.close()
     saving = Saving(worker, grant, child, previous=None if restored is None else restored.ref)
     try:
         ending = yield from Conversation(worker, keeper, grant, child, saving).run()
         # Also after its exit: loader workers outlive a killed child, and must not meet the next one on the GPU.
         yield from _put_away(worker, child, saving)
-        return (yield from _settle(worker, keeper, grant, ending))
+        verdict = judge(ending, draining=worker.drain.active, drain_reason=worker.drain.reason)
+        verdict = replace(verdict, reason="; ".join(text for text in (verdict.reason, beginning.note) if text))
+        return (
+            yield from _settle(
+                worker, keeper, grant, verdict,
+                step=ending.step, started=ending.started, has_reports=ending.reported or grant.attempt > 1,
+            )
+        )  # fmt: skip
     except LeaseLost as error:
         yield from _put_away(worker, child, saving)
         return _lost(worker, grant, error)
@@ -117,14 +144,15 @@ def start_message(worker: WorkerState, grant: Grant, restored: Restored | None) 
     )
 
 
-def _settle(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, ending: Ending) -> Program[AttemptEnd]:
-    verdict = judge(ending, draining=worker.drain.active, drain_reason=worker.drain.reason)
+def _settle(
+    worker: WorkerState, keeper: LeaseKeeper, grant: Grant, verdict: Verdict, *, step: int, started: bool,
+    has_reports: bool,
+) -> Program[AttemptEnd]:  # fmt: skip
     if verdict.state is not None:
-        has_reports = ending.reported or grant.attempt > 1
-        yield from commit_end(worker, keeper, grant, verdict, step=ending.step, has_reports=has_reports)
+        yield from commit_end(worker, keeper, grant, verdict, step=step, has_reports=has_reports)
         state = verdict.state
     else:
-        state = yield from release(worker, grant, verdict, step=ending.step, child_started=ending.started)
+        state = yield from release(worker, grant, verdict, step=step, child_started=started)
     return AttemptEnd(
         trial_id=grant.lease.trial_id,
         outcome=verdict.outcome,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from sweeper.checkpoint.outcomes import write_config, write_outcome
 from sweeper.errors import ObjectExists, StoreDenied, StoreUnavailable
@@ -19,6 +20,7 @@ from sweeper.worker.ending import Verdict
 from sweeper.worker.keeping import Interrupted, LeaseKeeper
 from sweeper.worker.patience import Backoff
 from sweeper.worker.state import WorkerState
+from sweeper.worker.stopping import history_to
 
 log = logging.getLogger("sweeper.worker")
 
@@ -40,6 +42,8 @@ def commit_end(
     reports: list[Report] = []
     if has_reports:
         reports = yield from worker.insist(lambda: reports_of(database, grant.lease.trial_id))
+    if state is TrialState.PRUNED:
+        reports, verdict, step = _pruned(verdict, reports, step)
     outcome = outcome_of(grant, state, verdict, step=step, reports=reports)
     stored = yield from _store_outcome(worker, keeper, grant, outcome)
     key, digest = stored or (None, None)
@@ -57,9 +61,20 @@ def commit_end(
             outcome_stored=stored is not None,
             exit_code=verdict.exit_code,
             last_step=step,
+            fault=verdict.fault,
         )
     )
     log.info("trial ended trial=%d fence=%d state=%s: %s", grant.number, grant.lease.fence, state, verdict.reason)
+
+
+def _pruned(verdict: Verdict, reports: list[Report], step: int) -> tuple[list[Report], Verdict, int]:
+    """History, value and training step of a trial that ends at the report on which that was decided, or at its last."""
+    history = list(history_to(reports, verdict.ends_at))
+    if not history:
+        return history, verdict, step
+    last = history[-1]
+    at_step = step if verdict.ends_at is None else last.at_step
+    return history, replace(verdict, value=to_tagged(last.value)), at_step
 
 
 def release(

@@ -7,12 +7,10 @@ look at what may end the child (a notice, blindness, a hang, a last message that
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
 
 from sweeper.errors import LedgerUnavailable
 from sweeper.model.messages import (
     LAST_MESSAGES,
-    Failed,
     Finished,
     Invalid,
     Refused,
@@ -24,39 +22,21 @@ from sweeper.model.messages import (
     Stopped,
     ToWorker,
 )
-from sweeper.model.trial import Grant, Report
-from sweeper.model.waits import Child, ExitStatus, Program, Wait
+from sweeper.model.states import SearchStopKind
+from sweeper.model.trial import Grant, SearchStop
+from sweeper.model.waits import Child, Program, Wait
+from sweeper.worker.ending import Ending, LastMessage
 from sweeper.worker.keeping import LeaseKeeper
+from sweeper.worker.reporting import Reporting
 from sweeper.worker.saving import Saving
 from sweeper.worker.state import WorkerState
 
 log = logging.getLogger("sweeper.worker")
 
-LastMessage = Refused | Finished | Invalid | Stopped | Failed
-
-REPORT_EVERY_S = 0.5
-"""Reports are written together this often; the first of a child at once."""
-REPORT_BATCH = 500
 LEAVING_S = 2.0
 """Kept free before a deadline for giving the lease back."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """How a child ended, before anything is made of it."""
-
-    last: LastMessage | None
-    status: ExitStatus | None
-    """None: it had to be left alive at a deadline (its group was killed)."""
-    killed_for: str | None
-    """Why the worker itself killed it, if it did."""
-    step: int
-    safe_points: int
-    started: bool
-    reported: bool
-    last_value: float | None
-    output_tail: str
-    unsent: tuple[Report, ...] = field(default=())
+TOLD = {SearchStopKind.PRUNE: "pruned", SearchStopKind.PAUSE: "paused"}
+"""How a child is told what the search decided."""
 
 
 class Conversation:
@@ -68,13 +48,13 @@ class Conversation:
         self._grant = grant
         self._child = child
         self._saving = saving
-        self._reports: list[Report] = []
-        self._reports_due_s = float("-inf")
+        self._reporting = Reporting(
+            worker, keeper, grant, child, trained_to=-1 if saving.head is None else saving.head.step
+        )
         self._last: LastMessage | None = None
         self._last_at_s = 0.0
         self._started = False
-        self._reported = False
-        self._last_value: float | None = None
+        self._told: SearchStop | None = None
         self._stop_sent = False
         self._killed_for: str | None = None
         self._safe_points = 0
@@ -88,7 +68,7 @@ class Conversation:
         """
         while True:
             self._listen()
-            self._saving.advance(hopeless=isinstance(self._last, Finished | Invalid))
+            self._saving.advance(hopeless=self._is_the_end)
             self._speak()
             self._see_to_the_end()
             if self._over():
@@ -99,11 +79,13 @@ class Conversation:
 
     def _wait(self) -> Wait:
         times = [self._keeper.due_s, self._saving.wake_at_s, self._kill_at_s(), self._worker.drain.deadline_s]
-        if self._reports or self._saving.ready:
-            retry_at_s = self._worker.line.retry_at_s
-            times.append(retry_at_s if retry_at_s is not None else self._reports_due_s)
-        if self._worker.line.retry_at_s is not None and not self._stop_sent:
-            times.append(self._worker.now_s() + self._blind_left_s())
+        now_s, retry_at_s = self._worker.now_s(), self._worker.line.retry_at_s
+        speak_at_s = float("-inf") if self._saving.ready else self._reporting.wake_at_s
+        times.append(speak_at_s if retry_at_s is None else max(speak_at_s, retry_at_s))
+        if now_s < self._give_up_at_s():
+            times.append(self._give_up_at_s())
+        if retry_at_s is not None and not self._stop_sent:
+            times.append(now_s + self._blind_left_s())
         futures = self._saving.futures
         # A child that has exited stays readable for ever; waiting on it would spin.
         children = () if self._child.exited is not None else (self._child,)
@@ -125,11 +107,7 @@ class Conversation:
                 self._keeper.hurry()
                 self._alive_at_s = self._worker.now_s()
             case Reported():
-                self._reported = True
-                self._last_value = message.value
-                self._reports.append(
-                    Report(step=message.step, at_step=message.at_step, value=message.value, metrics=message.metrics)
-                )
+                self._reporting.hear(message)
             case Sealed():
                 self._saving.begin(message)
             case SaveFailed():
@@ -137,6 +115,9 @@ class Conversation:
             case _ if isinstance(message, LAST_MESSAGES) and self._last is None:
                 self._last = message
                 self._last_at_s = self._worker.now_s()
+                self._reporting.let_go()
+                if self._has_returned:
+                    self._reporting.conclude()
             case _:
                 log.warning("unexpected message trial=%d: %s", self._grant.number, type(message).__name__)
 
@@ -149,23 +130,21 @@ class Conversation:
             if self._saving.ready:
                 self._saving.commit()
                 self._keeper.beaten()
-            if self._reports and (now_s >= self._reports_due_s or self._last is not None):
-                self._write_reports(now_s)
+            self._reporting.speak(hurry=self._last is not None)
             self._keeper.beat(step=self._child.step)
+            self._reporting.weigh()
         except LedgerUnavailable as error:
             worker.line.refused(now_s, error)
 
-    def _write_reports(self, now_s: float) -> None:
-        while self._reports:
-            batch = self._reports[:REPORT_BATCH]
-            self._keeper.report(batch)
-            del self._reports[: len(batch)]
-        self._reports_due_s = now_s + REPORT_EVERY_S
-
     def _see_to_the_end(self) -> None:
         now_s = self._worker.now_s()
+        if self._reporting.waiting:
+            self._alive_at_s = now_s
         if self._last is None and not self._stop_sent:
-            if self._worker.drain.active:
+            self._tell_stop()
+            if self._told is not None and self._told.kind is SearchStopKind.PRUNE:
+                pass  # it leaves at its next report or safe point, without a save: nobody can ask for more
+            elif self._worker.drain.active:
                 self._ask_to_stop(self._worker.drain.reason, self._worker.drain.deadline_s - now_s)
             elif self._blind_left_s() <= 0:
                 self._ask_to_stop("the ledger has not answered for too long", None)
@@ -174,10 +153,21 @@ class Conversation:
             log.warning("child is killed trial=%d: %s", self._grant.number, self._killed_for)
             self._child.kill()
 
+    def _tell_stop(self) -> None:
+        """Pass on what the search decided; a pause wants the state of now, if the child can save at all."""
+        stop = self._reporting.stop
+        if stop is None or self._told is not None:
+            return
+        save = stop.kind is SearchStopKind.PAUSE and self._child.stateful
+        self._child.send(Stop(kind=TOLD[stop.kind], reason=stop.reason, save=save, seconds_left=None))
+        self._told = stop
+        self._reporting.let_go()
+
     def _ask_to_stop(self, reason: str, left_s: float | None) -> None:
         save = left_s is None or self._saving.slowest_s * 1.5 + LEAVING_S < left_s
         self._child.send(Stop(kind="evicted", reason=reason, save=save, seconds_left=left_s))
         self._stop_sent = True
+        self._reporting.let_go()
 
     def _kill_at_s(self) -> float:
         """When patience with this child ends; infinity in normal life, and once it was killed."""
@@ -206,10 +196,30 @@ class Conversation:
         worker = self._worker
         return worker.parts.settings.lease.blind_s - worker.line.blind_for_s(worker.now_s())
 
+    @property
+    def _has_returned(self) -> bool:
+        return isinstance(self._last, Finished | Invalid)
+
+    @property
+    def _is_the_end(self) -> bool:
+        """Whether nobody will need a further checkpoint of this trial."""
+        return self._has_returned or (isinstance(self._last, Stopped) and self._last.kind == "pruned")
+
+    def _give_up_at_s(self) -> float:
+        """Until when a returned function's last report waits for its decision; infinity unless there is a notice."""
+        drain = self._worker.drain
+        if not drain.active or not self._has_returned:
+            return float("inf")
+        idle_s = max(drain.began_s, self._last_at_s) + self._worker.parts.settings.idle_grace_s
+        return min(idle_s, drain.deadline_s - LEAVING_S)
+
     def _over(self) -> bool:
-        if self._worker.now_s() >= self._worker.drain.deadline_s:
+        now_s = self._worker.now_s()
+        if now_s >= self._worker.drain.deadline_s:
             return True
-        return self._child.exited is not None and not self._saving.busy and not self._reports
+        if self._child.exited is None or self._saving.busy or self._reporting.unsent:
+            return False
+        return not self._has_returned or self._reporting.settled or now_s >= self._give_up_at_s()
 
     def _ending(self) -> Ending:
         child = self._child
@@ -220,10 +230,10 @@ class Conversation:
             step=max(child.step, self._last_step()),
             safe_points=child.safe_points,
             started=self._started,
-            reported=self._reported,
-            last_value=self._last_value,
+            reported=self._reporting.reported,
             output_tail=child.output_tail(),
-            unsent=tuple(self._reports),
+            stop=self._reporting.stop,
+            undecided=self._has_returned and self._worker.parts.sweep.reports_wait and not self._reporting.settled,
         )
 
     def _last_step(self) -> int:

@@ -7,12 +7,34 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from sweeper.model.messages import Failed, Finished, Invalid, Refused, Stopped
-from sweeper.model.states import AttemptOutcome, TrialState
-from sweeper.model.tagged import to_tagged
-from sweeper.model.trial import Json
-from sweeper.worker.conversation import Ending
+from sweeper.model.states import AttemptOutcome, ObjectiveFault, SearchStopKind, TrialState
+from sweeper.model.trial import Json, SearchStop
+from sweeper.model.waits import ExitStatus
 
 TAIL_LINES = 40
+
+LastMessage = Refused | Finished | Invalid | Stopped | Failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a child ended, before anything is made of it."""
+
+    last: LastMessage | None
+    status: ExitStatus | None
+    """None: it had to be left alive at a deadline (its group was killed)."""
+    killed_for: str | None
+    """Why the worker itself killed it, if it did."""
+    step: int
+    safe_points: int
+    started: bool
+    reported: bool
+    output_tail: str
+    stop: SearchStop | None = None
+    """What the search had decided by then, and is to be obeyed."""
+    undecided: bool = False
+    """Whether the function returned, but a notice came before the search had decided on its last report, and nothing
+    may depend on that (SAME)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +47,10 @@ class Verdict:
     value: Json = None
     error: str | None = None
     exit_code: int | None = None
+    fault: ObjectiveFault | None = None
+    """Why the value that was returned is no objective."""
+    ends_at: int | None = None
+    """Step of the report at which the search ended the trial; its value is the result."""
     sick: bool = False
     """Died so early and so speechless that the machine may be to blame."""
 
@@ -34,9 +60,19 @@ def judge(ending: Ending, *, draining: bool, drain_reason: str) -> Verdict:
 
     Two exceptions, neither the trial's fault (FAIR): a child that dies while its machine is being taken was evicted,
     and so was one that this worker killed at the deadline.
+
+    The search may have decided otherwise. A trial that it pruned ended at that report, whatever came of the training
+    beyond it. One that it paused is paused however it was asked to leave, except that a function that returned is
+    complete.
     """
     code = _exit_code(ending)
+    stop = ending.stop
+    if stop is not None and stop.kind is SearchStopKind.PRUNE and not isinstance(ending.last, Refused):
+        return obeying(stop, exit_code=code)
     match ending.last:
+        case Finished() | Invalid() if ending.undecided:
+            reason = f"{drain_reason}; the search had not decided on the last report"
+            return Verdict(outcome=AttemptOutcome.EVICTED, reason=reason, exit_code=code)
         case Finished():
             return Verdict(
                 outcome=AttemptOutcome.COMPLETED,
@@ -52,6 +88,7 @@ def judge(ending: Ending, *, draining: bool, drain_reason: str) -> Verdict:
                 reason=ending.last.detail,
                 error=ending.last.detail,
                 exit_code=code,
+                fault=None if ending.last.fault is None else ObjectiveFault(ending.last.fault),
             )
         case Stopped():
             return _stopped(ending, ending.last, drain_reason, code)
@@ -71,17 +108,41 @@ def judge(ending: Ending, *, draining: bool, drain_reason: str) -> Verdict:
             assert_never(ending.last)
 
 
+def obeying(stop: SearchStop, *, exit_code: int | None = None) -> Verdict:
+    """Give the end of an attempt at what the search decided."""
+    match stop.kind:
+        case SearchStopKind.PRUNE:
+            return Verdict(
+                outcome=AttemptOutcome.PRUNED,
+                state=TrialState.PRUNED,
+                reason=f"pruned {_where(stop)}",
+                ends_at=stop.step,
+                exit_code=exit_code,
+            )
+        case SearchStopKind.PAUSE:
+            return Verdict(outcome=AttemptOutcome.PAUSED, reason=f"paused {_where(stop)}", exit_code=exit_code)
+        case _:
+            assert_never(stop.kind)
+
+
+def _where(stop: SearchStop) -> str:
+    return f"{stop.reason}, at the report of step {stop.step}" if stop.reason else f"at the report of step {stop.step}"
+
+
 def _stopped(ending: Ending, last: Stopped, drain_reason: str, code: int | None) -> Verdict:
+    """A prune is the function's own here: those of the search were dealt with before."""
     if last.kind == "pruned":
         return Verdict(
             outcome=AttemptOutcome.PRUNED,
             state=TrialState.PRUNED,
-            reason="pruned",
-            value=to_tagged(ending.last_value),
+            reason="the function raised sweeper.Pruned",
             exit_code=code,
         )
+    if ending.stop is not None:
+        return obeying(ending.stop, exit_code=code)
     if last.kind == "paused":
-        return Verdict(outcome=AttemptOutcome.PAUSED, reason="paused", exit_code=code)
+        text = "the function raised sweeper.Paused, but nobody would take the trial up again"
+        return Verdict(outcome=AttemptOutcome.CRASHED, reason=text, error=text, exit_code=code)
     return Verdict(outcome=AttemptOutcome.EVICTED, reason=drain_reason or "asked to stop", exit_code=code)
 
 

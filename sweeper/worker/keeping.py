@@ -31,6 +31,8 @@ class LeaseKeeper:
         self._due_s = worker.now_s() + self._settings.heartbeat_s
         self.child_started = False
         """Whether user code was reached; told to the ledger with the next heartbeat."""
+        self.stop = grant.stop
+        """What the search has decided about the trial, as the ledger last said."""
 
     @property
     def due_s(self) -> float:
@@ -45,7 +47,7 @@ class LeaseKeeper:
             LeaseLost: the trial is someone else's, or cancelled.
             LedgerUnavailable: unknown; ask again.
         """
-        renew_lease(
+        self.stop = renew_lease(
             self._worker.parts.database,
             self._grant.lease,
             lease_s=self._settings.lease_s,
@@ -57,7 +59,7 @@ class LeaseKeeper:
 
     def report(self, reports: Sequence[Report]) -> None:
         """Write reports, which renews the lease as well. Errors as in `renew`."""
-        record_reports(
+        self.stop = record_reports(
             self._worker.parts.database,
             self._grant.lease,
             reports,

@@ -90,25 +90,46 @@ class Restored:
         return asdict(self.message)
 
 
-def restore_head(worker: WorkerState, keeper: LeaseKeeper, grant: Grant) -> Program[Restored | None]:
-    """Read the trial's newest checkpoint that verifies; None means from zero.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What an attempt begins with."""
+
+    restored: Restored | None
+    """None: from zero."""
+    note: str = ""
+    """What is to be told about it, with the attempt's end."""
+
+    def close(self) -> None:
+        """Free our side of the memory."""
+        if self.restored is not None:
+            self.restored.file.close()
+
+
+def restore_head(worker: WorkerState, keeper: LeaseKeeper, grant: Grant) -> Program[Beginning]:
+    """Read the trial's newest checkpoint that verifies.
+
+    An heir's inherited one is read as what it is, another trial's. Behind it there is nothing to fall back on: what the
+    heir trained before belongs to another lineage.
 
     Raises:
         StoreUnavailable, StoreDenied: nothing can be concluded; the attempt ends as `environment`.
         LeaseLost, Interrupted: see `LeaseKeeper.attend`.
     """
     head = yield from _newest(worker, keeper, grant)
+    lost = ""
     for _ in range(MAX_FALLBACKS):
         if head is None:
-            return None
+            break
         file = RestoreFile()
         try:
             layout, facts = yield from _read(worker, keeper, grant, head, file)
         except ObjectMissing as error:
             file.close()
+            lost = lost or _inheritance_lost(grant, head, error)
             head = yield from _refind(worker, keeper, grant, head, str(error))
         except CheckpointCorrupt as error:
             file.close()
+            lost = lost or _inheritance_lost(grant, head, error)
             head = yield from _previous(worker, keeper, grant, head, str(error))
         except BaseException:
             file.close()
@@ -116,8 +137,14 @@ def restore_head(worker: WorkerState, keeper: LeaseKeeper, grant: Grant) -> Prog
         else:
             offset, size = file.seal(layout)
             message = Restore(step=facts.step, seq=facts.seq, layout_offset=offset, layout_bytes=size)
-            return Restored(ref=head, file=file, message=message)
-    return None
+            return Beginning(restored=Restored(ref=head, file=file, message=message), note=lost)
+    return Beginning(restored=None, note=lost)
+
+
+def _inheritance_lost(grant: Grant, head: CheckpointRef, error: Exception) -> str:
+    if head.config_hash in (None, grant.config_hash):
+        return ""
+    return f"the checkpoint inherited from trial {head.config_hash:.12} could not be used ({error})"
 
 
 def _newest(worker: WorkerState, keeper: LeaseKeeper, grant: Grant) -> Program[CheckpointRef | None]:
@@ -153,7 +180,8 @@ def _read(
     parts = worker.parts
 
     def work() -> tuple[Layout, SaveFacts]:
-        return read_checkpoint(parts.store, ref, sweep_id=grant.sweep_id, config_hash=grant.config_hash, into=file.into)
+        owner = ref.config_hash or grant.config_hash
+        return read_checkpoint(parts.store, ref, sweep_id=grant.sweep_id, config_hash=owner, into=file.into)
 
     return (yield from _patiently(worker, keeper, grant, work))
 

@@ -16,10 +16,11 @@ from sweeper.ledger.reads import attempts_of, checkpoints_of, trials
 from sweeper.ledger.requests import register_asker, request_trials
 from sweeper.ledger.sweeps import open_sweep
 from sweeper.model.messages import Start
+from sweeper.model.search import SearchSpec
 from sweeper.model.trial import AskerRecord, Attempt, CheckpointRef, Grant, NewTrial, SweepSpec, Trial, WorkerRecord
 from sweeper.model.waits import Notice
 from sweeper.settings import CheckpointSettings, LeaseSettings, WorkerSettings
-from sweeper.worker.parts import SweepFacts, WorkerParts
+from sweeper.worker.parts import WorkerParts, facts_of
 from sweeper.worker.program import worker_program
 from tests.simulation.child import SimChild
 from tests.simulation.faults import MemoryStore, Rates, SimStatements, SimStore, Weather
@@ -48,7 +49,7 @@ def crashing_child(how: str, at_step: int) -> MakeChild:
 class Bench:
     """One sweep with some pending trials, and what a test needs to look at."""
 
-    def __init__(self, database_url: str, *, trials_: int = 1) -> None:
+    def __init__(self, database_url: str, *, trials_: int = 1, search: SearchSpec | None = None) -> None:
         self.world = World(1)
         self.database = Database(database_url, "bench", now=self.world.database_now)
         self.store = MemoryStore()
@@ -62,8 +63,9 @@ class Bench:
             checkpoint=CheckpointSettings(every_s=4.0),
         )
         spec = SweepSpec(
-            name="bench", task="bench:train", source_digest="0" * 64, sweep_dir="/nowhere", store_url=self.store.url
-        )
+            name="bench", task="bench:train", source_digest="0" * 64, sweep_dir="/nowhere", store_url=self.store.url,
+            search=None if search is None else search.as_json(),
+        )  # fmt: skip
         self.sweep = open_sweep(self.database, spec, new_id=SweepId("a" * 32))
         asker = AskerRecord(asker_id=AskerId("b" * 32), host="h", boot_id="h", lock_path="x", lock_inode="0:0", pid=1)
         register_asker(self.database, self.sweep.sweep_id, asker)
@@ -81,7 +83,6 @@ class Bench:
             self.children.append(self.make_child(process, start, restore_fd))
             return self.children[-1]
 
-        facts = SweepFacts(sweep_id=self.sweep.sweep_id, name="bench", seed=0, sweep_dir="/nowhere", checkpoint_keep=3)
         record = WorkerRecord(
             worker_id=worker_id, host=name, boot_id=name, lock_path=name, lock_inode="0:0", pid=1, pool="bench"
         )
@@ -95,7 +96,7 @@ class Bench:
             jitter=draw.random,
             holder_is_dead=lambda holder: False,
             output_subdir=lambda grant: str(grant.number),
-            sweep=facts,
+            sweep=facts_of(self.sweep),
             record=record,
             settings=self.settings,
         )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sweeper.model.messages import Failed, Finished, Invalid, Refused, Stopped
-from sweeper.model.states import AttemptOutcome, TrialState
+from sweeper.model.states import AttemptOutcome, ObjectiveFault, SearchStopKind, TrialState
+from sweeper.model.trial import SearchStop
 from sweeper.model.waits import ExitStatus
-from sweeper.worker.conversation import Ending, LastMessage
-from sweeper.worker.ending import judge
+from sweeper.worker.ending import Ending, LastMessage, judge
 
 
 def _ending(last: LastMessage | None, status: ExitStatus | None = None, **rest: object) -> Ending:
     facts = {
-        "killed_for": None, "step": 3, "safe_points": 3, "started": True, "reported": True, "last_value": 0.5,
+        "killed_for": None, "step": 3, "safe_points": 3, "started": True, "reported": True,
         "output_tail": "last words",
     }  # fmt: skip
     return Ending(last=last, status=status or ExitStatus(code=0), **(facts | rest))  # type: ignore[arg-type]
@@ -25,7 +25,7 @@ def _ending(last: LastMessage | None, status: ExitStatus | None = None, **rest: 
         (Finished(value=1, step=3), AttemptOutcome.COMPLETED, TrialState.COMPLETED),
         (Invalid(detail="return the objective", step=3), AttemptOutcome.INVALID, TrialState.FAILED),
         (Stopped(kind="pruned", step=3), AttemptOutcome.PRUNED, TrialState.PRUNED),
-        (Stopped(kind="paused", step=3), AttemptOutcome.PAUSED, None),
+        (Stopped(kind="paused", step=3), AttemptOutcome.CRASHED, None),
         (Stopped(kind="evicted", step=3), AttemptOutcome.EVICTED, None),
         (Failed(category="error", summary="E", traceback="T", step=3), AttemptOutcome.CRASHED, None),
         (Refused(reason="config", detail="differs"), AttemptOutcome.ENVIRONMENT, None),
@@ -36,6 +36,56 @@ def _ending(last: LastMessage | None, status: ExitStatus | None = None, **rest: 
 def test_the_last_message_decides(last: LastMessage | None, outcome: AttemptOutcome, state: TrialState | None) -> None:
     verdict = judge(_ending(last), draining=False, drain_reason="")
     assert (verdict.outcome, verdict.state) == (outcome, state)
+
+
+PRUNE = SearchStop(kind=SearchStopKind.PRUNE, step=2, reason="by the pruner")
+PAUSE = SearchStop(kind=SearchStopKind.PAUSE, step=2)
+ENDS: list[LastMessage | None] = [
+    Finished(value=1, step=3),
+    Invalid(detail="return the objective", step=3),
+    Stopped(kind="pruned", step=3),
+    Stopped(kind="evicted", step=3),
+    Failed(category="error", summary="E", traceback="T", step=3),
+    None,
+]
+
+
+@pytest.mark.parametrize("last", ENDS)
+@pytest.mark.parametrize("draining", [False, True])
+def test_a_trial_that_the_search_pruned_ended_at_that_report_whatever_came_of_it_beyond(
+    last: LastMessage | None, *, draining: bool
+) -> None:
+    """SAME, FAIR: also a crash beyond that point is nobody's crash, and a returned value nobody's result."""
+    verdict = judge(_ending(last, stop=PRUNE), draining=draining, drain_reason="signal")
+    assert (verdict.outcome, verdict.state) == (AttemptOutcome.PRUNED, TrialState.PRUNED)
+    assert (verdict.ends_at, verdict.reason) == (2, "pruned by the pruner, at the report of step 2")
+
+
+@pytest.mark.parametrize("last", ENDS)
+def test_a_pause_is_obeyed_by_whoever_left_as_asked_but_a_function_that_returned_is_complete(
+    last: LastMessage | None,
+) -> None:
+    verdict = judge(_ending(last, stop=PAUSE), draining=False, drain_reason="")
+    expected = judge(_ending(last), draining=False, drain_reason="").outcome
+    paused = isinstance(last, Stopped) and last.kind != "pruned"
+    assert verdict.outcome is (AttemptOutcome.PAUSED if paused else expected)
+
+
+def test_a_child_that_never_started_leaves_the_decision_to_the_next_grant() -> None:
+    verdict = judge(_ending(Refused(reason="start", detail="no memory"), stop=PRUNE), draining=False, drain_reason="")
+    assert verdict.outcome is AttemptOutcome.ENVIRONMENT
+
+
+def test_a_result_that_the_search_may_still_have_pruned_is_not_taken_in_a_drain() -> None:
+    """SAME: an undisturbed run would have waited for the decision."""
+    verdict = judge(_ending(Finished(value=1, step=3), undecided=True), draining=True, drain_reason="signal: SIGTERM")
+    assert (verdict.outcome, verdict.state) == (AttemptOutcome.EVICTED, None)
+    assert verdict.reason == "signal: SIGTERM; the search had not decided on the last report"
+
+
+def test_what_is_wrong_with_an_objective_is_told_by_its_kind() -> None:
+    last = Invalid(detail="the function returned NaN: return the objective", step=3, fault="nan")
+    assert judge(_ending(last), draining=False, drain_reason="").fault is ObjectiveFault.NAN
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,178 @@
+"""A child's reports on their way to the ledger, and what the search makes of them on its way back.
+
+Reports are written together twice a second; where reports wait, each at once, and then the ledger is asked for its
+decision with short, bounded pauses until there is one. A decision that says more than *go on* has set the trial's stop
+in the same statement, so the stop is what is obeyed: one that is gone again (a trial promoted since) answers *go on*.
+"""
+
+from __future__ import annotations
+
+from sweeper.ledger.decisions import decided, undecided_reports
+from sweeper.ledger.reads import reports_of
+from sweeper.model.messages import Decided, Reported
+from sweeper.model.trial import Grant, Report, SearchStop
+from sweeper.model.waits import Child
+from sweeper.worker.keeping import LeaseKeeper
+from sweeper.worker.patience import Backoff
+from sweeper.worker.state import WorkerState
+from sweeper.worker.stopping import holds
+
+REPORT_EVERY_S = 0.5
+"""Reports are written together this often; the first of a child at once."""
+REPORT_BATCH = 500
+ASK_FIRST_S, ASK_MOST_S = 0.01, 0.25
+"""Pauses between two looks for a decision. A coordinator decides within its turn, which is about as long."""
+
+
+class Reporting:
+    """The reports of one child."""
+
+    def __init__(
+        self, worker: WorkerState, keeper: LeaseKeeper, grant: Grant, child: Child, *, trained_to: int
+    ) -> None:
+        """`trained_to`: the training step of the state that the child continues from; -1 from zero."""
+        self._worker = worker
+        self._keeper = keeper
+        self._grant = grant
+        self._child = child
+        self._trained_to = trained_to
+        self._reports: list[Report] = []
+        self._due_s = float("-inf")
+        self._furthest = -1
+        self._waiting: int | None = None
+        self._free = not worker.parts.sweep.reports_wait
+        self._ask_at_s = float("-inf")
+        self._backoff = Backoff(worker.parts.jitter, first_s=ASK_FIRST_S, most_s=ASK_MOST_S)
+        self._weighed: SearchStop | None = None
+        self._holds = False
+        self._concluding = False
+        self.reported = False
+        """Whether the child has made any report."""
+
+    @property
+    def unsent(self) -> tuple[Report, ...]:
+        """Those that are not in the ledger yet."""
+        return tuple(self._reports)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the child stands still until the search has decided."""
+        return self._waiting is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to tell, or to be told before a result may count."""
+        return not self._reports and not self._concluding
+
+    @property
+    def stop(self) -> SearchStop | None:
+        """What the search decided, once it is to be obeyed."""
+        stop = self._keeper.stop
+        if stop is None:
+            return None
+        return stop if self._furthest >= stop.step or (self._holds and self._weighed == stop) else None
+
+    @property
+    def wake_at_s(self) -> float:
+        """When there is something to tell or to ask, if the ledger answers."""
+        if self._keeper.stop not in (None, self._weighed):
+            return float("-inf")
+        times = [float("inf")]
+        if self._reports:
+            times.append(float("-inf") if self.waiting else self._due_s)
+        if self.waiting or self._concluding:
+            times.append(self._ask_at_s)
+        return min(times)
+
+    def hear(self, message: Reported) -> None:
+        """Take a report."""
+        self.reported = True
+        self._reports.append(
+            Report(step=message.step, at_step=message.at_step, value=message.value, metrics=message.metrics)
+        )
+        if not self._free:
+            self._waiting = message.step
+            self._ask_soon()
+
+    def let_go(self) -> None:
+        """The child was told to leave, so it waits no more."""
+        self._free = True
+        self._waiting = None
+
+    def conclude(self) -> None:
+        """The function has returned: before its value counts, see what the search has decided."""
+        self._concluding = self._worker.parts.sweep.decides is not None
+        self._ask_soon()
+
+    def speak(self, *, hurry: bool) -> None:
+        """Write what is due, and ask for a decision that is awaited.
+
+        Raises:
+            LeaseLost: the trial is someone else's.
+            LedgerUnavailable: unknown; call again.
+        """
+        now_s = self._worker.now_s()
+        if self._reports and (hurry or self.waiting or now_s >= self._due_s):
+            self._write(now_s)
+        if now_s < self._ask_at_s:
+            return
+        if self._waiting is not None:
+            self._ask(self._waiting, now_s)
+        elif self._concluding:
+            self._conclude(now_s)
+
+    def weigh(self) -> None:
+        """Find out whether a stop that the keeper has heard of is to be obeyed. Errors as in `speak`."""
+        stop = self._keeper.stop
+        if stop is None or stop == self._weighed:
+            return
+        reports = reports_of(self._worker.parts.database, self._grant.lease.trial_id)
+        self._weighed, self._holds = stop, holds(stop, reports, trained_to=self._trained_to)
+
+    def _ask_soon(self) -> None:
+        self._ask_at_s = float("-inf")
+        self._backoff.reset()
+
+    def _write(self, now_s: float) -> None:
+        while self._reports:
+            batch = self._reports[:REPORT_BATCH]
+            self._keeper.report(batch)
+            del self._reports[: len(batch)]
+            self._furthest = max(self._furthest, *(report.step for report in batch))
+        self._due_s = now_s + REPORT_EVERY_S
+
+    def _ask(self, step: int, now_s: float) -> None:
+        """Nothing more is decided on a trial that has a stop, so then there is nothing to wait for."""
+        if self._keeper.stop is None:
+            lease, database = self._grant.lease, self._worker.parts.database
+            decision = decided(database, lease.trial_id, self._grant.lineage, step)
+            if decision is None:
+                self._ask_at_s = now_s + self._backoff.next_s()
+                return
+            if decision.action != "go_on":
+                self._keeper.renew(step=self._child.step)
+        self.weigh()
+        if self.stop is None:
+            self._child.send(Decided(step=step))
+        self._waiting = None
+
+    def _conclude(self, now_s: float) -> None:
+        """A stop that is in the ledger before the result counts; where reports wait, so does one that is coming.
+
+        Also on reports of an earlier attempt that was evicted while they waited.
+        """
+        keeper, sweep = self._keeper, self._worker.parts.sweep
+        undecided = False
+        if sweep.reports_wait and sweep.decides is not None and keeper.stop is None:
+            trial_id = self._grant.lease.trial_id
+            undecided = bool(
+                undecided_reports(
+                    self._worker.parts.database, sweep.sweep_id, kind=sweep.decides, limit=1, of=[trial_id]
+                )
+            )
+        if keeper.stop is None:
+            keeper.renew(step=self._child.step)
+        if undecided and keeper.stop is None:
+            self._ask_at_s = now_s + self._backoff.next_s()
+        else:
+            self._concluding = False
