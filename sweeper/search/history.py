@@ -121,8 +121,9 @@ class History:
     def _stand(self, row: Numbered) -> Standing:
         if row.trial_id is None:
             return FAILED
-        if row.lineage:
+        if row.lineage != self.lineages.get(row.number, 0):
             self.lineages[row.number] = row.lineage
+            self._marks.pop(row.number, None)  # evidence of another lineage is void
         return self.entries_from.standing(row)
 
     def _put(self, number: int, proposal: Proposal, placed: Placed | None, standing: Standing) -> None:

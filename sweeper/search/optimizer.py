@@ -14,7 +14,7 @@ import optuna
 from sweeper.model.search import Decision, Numbered, Proposal, SearchSpec, Suggestion
 from sweeper.model.trial import Json, Report
 from sweeper.search.attributes import AttributeRules
-from sweeper.search.axes import Axis, Code, External, axes
+from sweeper.search.axes import Axis, Code, axes
 from sweeper.search.collector import collector_paused
 from sweeper.search.define_by_run import SuggestMore, TrialProxy
 from sweeper.search.history import History
@@ -23,7 +23,6 @@ from sweeper.search.points import checked_point
 from sweeper.search.pruning import PruneDecision, bracket_pruner, decide, pruner_maker
 from sweeper.search.quiet import quiet
 from sweeper.search.samplers import sampler_maker
-from sweeper.search.views import seen_by
 from sweeper.search.visits import Visits
 
 
@@ -135,7 +134,7 @@ class Optimizer:
         codes = history.visits.instead() if not point else None
         if self._sampler is None and codes is None:
             codes = history.visits.completing(
-                {axis.name: code for axis in self._axes if (code := axis.code(point.get(axis.name))) is not None}
+                {axis.name: _code(axis, point[axis.name]) for axis in self._axes if axis.name in point}
             )
         self._history = None  # put back once nothing can go wrong any more
         if codes is not None:
@@ -178,10 +177,7 @@ class Optimizer:
             reports: all of the trial's up to the one in question, by step.
             finished_to: the last number that the decision may rest on; None: on all that the study has.
         """
-        history = self._known
-        asked = history.entries[number]
-        seen = seen_by(history.entries, asked, finished_to=finished_to, aliases=history.aliases)
-        return decide(self._pruners, self._rules, history.storage, number, reports, seen)
+        return decide(self._pruners, self._known, self._rules, number, reports, finished_to)
 
     def mark(self, number: int, attrs: Mapping[str, Json], study_attrs: Mapping[str, Json] | None = None) -> None:
         """Take in what was recorded of a decision."""
@@ -214,20 +210,20 @@ class Optimizer:
 
     def _asked(self, history: History, number: int, point: Mapping[str, Json]) -> tuple[optuna.Trial, dict[Axis, Code]]:
         assert self._sampler is not None
-        fixed = {axis.name: _external(axis, point[axis.name]) for axis in self._axes if axis.name in point}
+        fixed = {axis.name: axis.external(_code(axis, point[axis.name])) for axis in self._axes if axis.name in point}
         with quiet(), history.asking(fixed):
             history.study.sampler = sampler = self._sampler.sampler(number)
             answer_from(history.tally, sampler)
-            history.study.pruner = bracket_pruner(self._pruners, history.study, history.storage, number)
+            history.study.pruner = bracket_pruner(self._pruners, history, number)
             trial = history.study.ask({axis.name: axis.distribution for axis in self._axes})
         params = history.entries[number].params
         return trial, {axis: axis.code_of(params[axis.name]) for axis in self._axes}
 
 
-def _external(axis: Axis, value: Json) -> External:
+def _code(axis: Axis, value: Json) -> Code:
     code = axis.code(value)
     assert code is not None, "a checked point fits"
-    return axis.external(code)
+    return code
 
 
 def _stored(chosen: Mapping[Axis, Code]) -> dict[str, Json]:

@@ -9,19 +9,19 @@ from typing import Final
 
 import optuna
 from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
-from optuna.study import Study
 from optuna.trial import TrialState
 
 from sweeper.errors import UserError
 from sweeper.model.search import SearchSpec
 from sweeper.model.trial import Json, Report
 from sweeper.search.attributes import AttributeRules
-from sweeper.search.entries import Entry, EntryStorage
+from sweeper.search.entries import Entry
+from sweeper.search.history import History
 from sweeper.search.known import PrunerRules, from_optuna, is_pruner
 from sweeper.search.nodes import Recipe, recipe
 from sweeper.search.quiet import quiet
 from sweeper.search.seeds import derived_seed
-from sweeper.search.views import View
+from sweeper.search.views import View, seen_by_pruner
 
 LAST_STEP: Final = "auto:last_step"
 """Study attribute: the last step of the trial by which resources that are `auto` were resolved, for ever."""
@@ -112,46 +112,49 @@ class PrunerMaker:
 
 def decide(
     maker: PrunerMaker,
+    history: History,
     rules: AttributeRules,
-    storage: EntryStorage,
     number: int,
     reports: Sequence[Report],
-    seen: Sequence[Entry],
+    finished_to: int | None,
 ) -> PruneDecision:
     """Ask a new pruner about the last of a trial's reports; neither the study nor the entry changes.
 
     Args:
         maker: of the pruner.
+        history: the study.
         rules: which attributes are kept.
-        storage: the study's.
         number: of the trial.
         reports: all of the trial's, up to and including the one in question, by step.
-        seen: the other entries that count.
+        finished_to: the last other number that counts; None: all do.
     """
+    storage = history.storage
+    asked = _running(storage.entries[number], reports)
+    seen = seen_by_pruner(storage.entries, asked, finished_to=finished_to, aliases=history.aliases)
     known = storage.study_attrs.get(LAST_STEP)
     last_step = maker.last_step(seen, known)
-    entry = _running(storage.entries[number], reports)
-    view = View(storage, seen, entry)
+    view = View(storage, seen, asked)
     with quiet():
         pruner = maker.pruner(number, last_step)
         study = optuna.load_study(
             study_name=storage.name, storage=view, sampler=optuna.samplers.RandomSampler(seed=0), pruner=pruner
         )
-        prune = bool(pruner.prune(study, entry))
+        prune = bool(pruner.prune(study, asked))
     study_attrs = rules.stored(view.written, of_study=True)
     if last_step is not None and not maker.deterministic and last_step != known:
         study_attrs[LAST_STEP] = last_step
     return PruneDecision(prune=prune, attrs=rules.stored(view.marks), study_attrs=study_attrs)
 
 
-def bracket_pruner(maker: PrunerMaker, study: Study, storage: EntryStorage, number: int) -> BasePruner:
+def bracket_pruner(maker: PrunerMaker, history: History, number: int) -> BasePruner:
     """Give the pruner that a study needs while a sampler is asked: Hyperband's decides which bracket it learns from."""
     if not maker.has_brackets:
         return optuna.pruners.NopPruner()
+    storage = history.storage
     last_step = maker.last_step(storage.entries, storage.study_attrs.get(LAST_STEP))
     pruner = maker.pruner(number, last_step)
     # Brackets are only set up when it is asked; about a trial without reports it has nothing to say.
-    pruner.prune(study, Entry(number, TrialState.RUNNING, storage.empty))
+    pruner.prune(history.study, Entry(number, TrialState.RUNNING, storage.empty))
     return pruner
 
 

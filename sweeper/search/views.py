@@ -17,12 +17,11 @@ class View(EntryStorage):
         self.study_attrs = storage.study_attrs
         self.marks: dict[str, Any] = {}  # Any: what the pruner writes
         """Attributes of the entry that is asked about, as written."""
-        self._visible = sorted((*seen, asked), key=lambda entry: entry.number)
+        self._seen = seen
         self._asked = asked
 
     def visible(self) -> Sequence[Entry]:
-        """Give the chosen entries, by number."""
-        return self._visible
+        return self._seen
 
     def get_trial(self, trial_id: int) -> Entry:
         return self._asked
@@ -32,17 +31,20 @@ class View(EntryStorage):
         self.marks[key] = value
 
 
-def seen_by(
+def seen_by_pruner(
     entries: Sequence[Entry], asked: Entry, *, finished_to: int | None, aliases: Collection[int]
 ) -> list[Entry]:
-    """Choose what a pruner sees beside the entry that it is asked about.
+    """Choose what a pruner sees, by number.
 
     Args:
-        entries: of the study, by number.
-        asked: left out.
-        finished_to: the last number that is seen, so that timing does not matter; None: all are.
+        entries: of the study.
+        asked: the one that it is asked about, with its reports; takes its own place.
+        finished_to: the last other number that is seen, so that timing does not matter; None: all are.
         aliases: numbers that only point at another one's trial, which counts once.
     """
-    shown = entries if finished_to is None else entries[: finished_to + 1]
-    hidden = {*aliases, asked.number} if aliases else {asked.number}
-    return [entry for entry in shown if entry.number not in hidden]
+    end = len(entries) if finished_to is None else finished_to + 1
+    before, after = entries[: min(end, asked.number)], entries[asked.number + 1 : end]
+    if aliases:
+        before = [entry for entry in before if entry.number not in aliases]
+        after = [entry for entry in after if entry.number not in aliases]
+    return [*before, asked, *after]

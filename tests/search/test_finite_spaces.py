@@ -72,6 +72,19 @@ def test_a_grid_with_cells_enqueued_by_hand_trains_each_cell_once() -> None:
     assert len(ledger.proposals) == 6 == distinct(ledger.proposals)
 
 
+def test_a_partial_point_of_a_grid_fixes_only_what_it_names() -> None:
+    """A choice that is null is not taken for one that is not given."""
+    search = searching({"a": choices("x", None), "b": choices(1, 2)}, sampler=GRID)
+    for number, point in enumerate([{"b": 2}, {"a": None}, {"b": 2}, {"b": 2}]):
+        search.propose(number, fixed=point)  # type: ignore[arg-type]
+    assert [tuple(params.values()) for params in params_of(search.ledger)] == [
+        ("x", 2),
+        (None, 1),
+        (None, 2),
+        ("x", 2),
+    ]
+
+
 def test_cells_of_a_grid_that_still_run_or_failed_are_not_proposed_again() -> None:
     search = searching({"a": choices(1, 2, 3)}, sampler=GRID)
     rows = [search.propose(number) for number in range(3)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 from optuna.trial import TrialState as EntryState
@@ -82,6 +83,13 @@ def test_marks_stay_when_a_trial_ends_pauses_or_goes_on() -> None:
     for state in (TrialState.PAUSED, TrialState.RUNNING, TrialState.COMPLETED, TrialState.FAILED):
         optimizer.tell(row(0, state, 5.0, 1.0))
         assert optimizer.prune(1, reports(5.0, 2.0), finished_to=None).prune
+
+
+def test_marks_are_void_once_a_trials_history_is_cut() -> None:
+    optimizer = optimizer_with(HALVING, row(0), row(1))
+    optimizer.mark(0, {"completed_rung_0": 1.0})
+    optimizer.tell(replace(row(0), lineage=1))
+    assert not optimizer.prune(1, reports(5.0, 2.0), finished_to=None).prune
 
 
 def test_a_deterministic_decision_sees_only_trials_up_to_the_number_it_may_rest_on() -> None:
