@@ -142,7 +142,7 @@ class StudyMirroring:
                 f"The Optuna study is {self._lag} trials behind; "
                 f"`sweeper rebuild {self._sweep.name} --mirror` brings it up to date."
             )
-        if self._future is None:
+        if self._future is None or self._future.done():
             self._mirror.close()  # else the work under way is left to itself, and to the end of the process
 
     @property
