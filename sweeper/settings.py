@@ -88,6 +88,8 @@ class WorkerSettings:
     """A child without a safe point for this long is ended as crashed; None: never."""
     poll_s: float = 1.0
     """Longest pause between two looks for a trial."""
+    first_poll_s: float = 0.02
+    """Shortest pause between them, right after a trial."""
     outcome_patience_s: float = 60.0
     """How long a finished trial waits for a store that is away before its result is committed without the object."""
     probe_max_s: float = 60.0
@@ -106,6 +108,8 @@ class CoordinatorSettings:
     coordinator_lease_s: float = 30.0
     turn_s: float = 0.5
     """Longest pause between two turns."""
+    first_turn_s: float = 0.02
+    """Shortest pause between them, when something has happened."""
     tend_every_s: float = 1.0
     """Between two looks for dead holders and expired leases."""
     highwater_every_s: float = 60.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-FIRST_S: Final = 0.02
 GROWTH: Final = 1.5
 """Per quiet turn, where nobody waits for this coordinator."""
 STEADY_GROWTH: Final = 1.05
@@ -16,14 +15,15 @@ ledger no more than `most_s` allows."""
 class Pace:
     """The pause before the next turn."""
 
-    def __init__(self, *, most_s: float, steady: bool) -> None:
+    def __init__(self, *, first_s: float, most_s: float, steady: bool) -> None:
+        self._first_s = first_s
         self._most_s = most_s
         self._growth = STEADY_GROWTH if steady else GROWTH
-        self._pause_s = FIRST_S
+        self._pause_s = first_s
 
     def moved(self) -> None:
         """Something happened: more may before long."""
-        self._pause_s = FIRST_S
+        self._pause_s = self._first_s
 
     def wait(self, pause_s: float) -> None:
         """Let the next pause be this one."""

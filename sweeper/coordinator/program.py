@@ -69,7 +69,8 @@ class Coordinator:
         self._tending = Tending(parts)
         self._chores = Chores(parts)
         self._display = Display(parts)
-        self._pace = Pace(most_s=settings.turn_s, steady=parts.search is not None)
+        steady = parts.search is not None
+        self._pace = Pace(first_s=settings.first_turn_s, most_s=settings.turn_s, steady=steady)
         self._notice: str | None = None
         self._counts: Mapping[TrialState, int] = {}
         self._search: SearchStanding | None = None

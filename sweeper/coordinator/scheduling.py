@@ -81,7 +81,7 @@ class Rungs:
                 standing=self._records.standing,
             )
             decisions.append(decision)
-            if decision.action != "go_on":
+            if decision.action != "go_on" and of is None:  # one that has ended was at its later rungs all the same
                 stopped.add(trial_id)
                 log.info("rung trial=%d step=%d %s", number, report.step, decision.action)
         if decisions:

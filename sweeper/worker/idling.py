@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-FIRST_S: Final = 0.02
 SHARE: Final = 0.1
 """Of the time without a trial: what a proposal that comes meanwhile waits at most. So short trials of a sequential
 search lose little, and a worker that is idle for long asks once in `most_s`."""
@@ -14,8 +13,9 @@ search lose little, and a worker that is idle for long asks once in `most_s`."""
 class Idling:
     """Pauses between two looks, short at first; each shortened by up to a half so that crowds spread out."""
 
-    def __init__(self, jitter: Callable[[], float], *, most_s: float) -> None:
+    def __init__(self, jitter: Callable[[], float], *, first_s: float, most_s: float) -> None:
         self._jitter = jitter
+        self._first_s = first_s
         self._most_s = most_s
         self._since_s: float | None = None
         self._look_due_s = float("-inf")
@@ -31,7 +31,7 @@ class Idling:
         """Give the next pause in seconds."""
         if self._since_s is None:
             self._since_s = now_s
-        pause_s = min(max((now_s - self._since_s) * SHARE, FIRST_S), self._most_s)
+        pause_s = min(max((now_s - self._since_s) * SHARE, self._first_s), self._most_s)
         return pause_s * (1.0 - 0.5 * self._jitter())
 
     def reset(self) -> None:

@@ -66,7 +66,8 @@ def worker_program(parts: WorkerParts) -> Program[WorkerEnd]:
 def _work(worker: WorkerState) -> Program[WorkerEnd]:
     health = Health()
     floor = 0
-    idling = Idling(worker.parts.jitter, most_s=worker.parts.settings.poll_s)
+    settings = worker.parts.settings
+    idling = Idling(worker.parts.jitter, first_s=settings.first_poll_s, most_s=settings.poll_s)
     while not worker.drain.active:
         grant = yield from _lease(worker, floor)
         if grant is None:

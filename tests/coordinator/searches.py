@@ -15,13 +15,15 @@ from sweeper.coordinator.searching import Searching
 from sweeper.errors import UserError
 from sweeper.ids import AskerId, ConfigHash, CoordinatorId, SweepId, WorkerId
 from sweeper.ledger.database import Database
+from sweeper.ledger.decisions import decided
+from sweeper.ledger.leases import renew_lease
 from sweeper.ledger.proposals import history
 from sweeper.ledger.requests import register_asker
 from sweeper.ledger.results import commit_result, record_reports
 from sweeper.ledger.sweeps import acquire_coordinator, open_sweep, release_coordinator
 from sweeper.model.search import Numbered, SearchSpec
 from sweeper.model.space import Choices, FloatRange, Space
-from sweeper.model.states import AttemptOutcome, ObjectiveFault, TrialState
+from sweeper.model.states import AttemptOutcome, ObjectiveFault, SearchStopKind, TrialState
 from sweeper.model.trial import Grant, Json, NewTrial, Report, SearchStop
 from sweeper.search.optimizer import Optimizer
 from sweeper.search.points import checked_point
@@ -203,3 +205,52 @@ def refusing(wrong: Callable[[Mapping[str, Json]], bool]) -> Callable[[int, Mapp
         return compose(number, params)
 
     return composer
+
+
+Curve = Callable[[Mapping[str, Json], int], float]
+
+
+def falling(params: Mapping[str, Json], epoch: int) -> float:
+    """A loss that falls with training, to where the parameters let it."""
+    return float(squares(params)) + 10.0 / epoch  # type: ignore[arg-type]
+
+
+class Epochs:
+    """A worker whose trials report each epoch, wait for what is decided, and obey."""
+
+    def __init__(self, search: Search, *, epochs: int, curve: Curve = falling) -> None:
+        self._search = search
+        self._epochs = epochs
+        self._curve = curve
+        self.trained = 0
+        """Epochs in all."""
+
+    def train(self, turn: Callable[[], object]) -> Grant | None:
+        """Take a trial and train it until it ends or pauses; a turn of the search follows each report."""
+        search = self._search
+        search.worker = search.worker or search.world.worker()
+        grant = search.world.try_lease(search.worker)
+        if grant is None:
+            return None
+        for epoch in range(1 + (0 if grant.head is None else grant.head.step), self._epochs + 1):
+            self.trained += 1
+            value = self._curve(grant.params, epoch)
+            stop = search.report(grant, epoch, value)
+            while stop is None and decided(search.db, grant.lease.trial_id, grant.lineage, epoch) is None:
+                turn()
+            stop = renew_lease(search.db, grant.lease, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S)
+            if stop is not None:
+                self._obey(grant, stop, epoch, value)
+                return grant
+        search.world.complete(grant.lease, value)
+        return grant
+
+    def _obey(self, grant: Grant, stop: SearchStop, epoch: int, value: float) -> None:
+        if stop.kind is SearchStopKind.PAUSE:
+            self._search.world.save(grant, epoch, epoch)
+            self._search.world.release(grant.lease, AttemptOutcome.PAUSED)
+            return
+        commit_result(
+            self._search.db, grant.lease, state=TrialState.PRUNED, outcome=AttemptOutcome.PRUNED, result=value,
+            reason=stop.reason, outcome_key="k", outcome_hash="h", outcome_stored=True,
+        )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -25,21 +25,6 @@ from tests.coordinator.searches import GRID, THREE, TPE, Search, refusing, searc
 COMPLETED, FAILED, PENDING, CANCELLED = (
     TrialState.COMPLETED, TrialState.FAILED, TrialState.PENDING, TrialState.CANCELLED,
 )  # fmt: skip
-
-
-@pytest.fixture
-def begin(ledger_url: str) -> Iterator[Any]:
-    """Begin a search in this test's ledger; any number, each in a sweep's name of its own is up to the caller."""
-    begun: list[Search] = []
-
-    def begin_(*, name: str = "digits", **settings: Any) -> Search:
-        spec_keys = {key: settings.pop(key) for key in list(settings) if key in search().__dataclass_fields__}
-        begun.append(Search(ledger_url, search(**spec_keys), name=name, **settings))
-        return begun[-1]
-
-    yield begin_
-    for one in begun:
-        one.db.close()
 
 
 def test_a_sequential_search_proposes_one_trial_at_a_time(begin: Any) -> None:

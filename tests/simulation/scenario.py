@@ -153,7 +153,8 @@ class Scenario:
                 worker_id=worker_id, host=host, boot_id=host, lock_path=worker_id, lock_inode="0:0", pid=1, pool="sim"
             ),
             settings=WorkerSettings(
-                lease=LEASE, checkpoint=CheckpointSettings(every_s=5.0), hang_s=hang_s, poll_s=self.shape.poll_s
+                lease=LEASE, checkpoint=CheckpointSettings(every_s=5.0), hang_s=hang_s, poll_s=self.shape.poll_s,
+                first_poll_s=0.5,
             ),
         )  # fmt: skip
         process.on_end = lambda: self._again(lambda: self._start_worker(index))
@@ -185,7 +186,8 @@ class Scenario:
             coordinator_id=CoordinatorId(self._hex(process.name)), sweep=self.sweep, asker=asker,
             asked=self.shape.trials, ask_again=lambda: self._ask(parts), workers=NoWorkers(), sink=Silence(),
             settings=CoordinatorSettings(
-                workers=0, lease=LEASE, turn_s=15.0, tend_every_s=15.0, collect_after_s=300.0, collect_every_s=60.0
+                workers=0, lease=LEASE, turn_s=15.0, first_turn_s=0.5, tend_every_s=15.0, collect_after_s=300.0,
+                collect_every_s=60.0,
             ),
         )  # fmt: skip
         return parts
