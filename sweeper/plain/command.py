@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -13,9 +13,10 @@ from sweeper.cli.progress import is_live, open_progress
 from sweeper.coordinator.leaving import CoordinatorEnd
 from sweeper.coordinator.parts import SearchPlan
 from sweeper.errors import UserError
-from sweeper.ids import TrialNumber
+from sweeper.ids import ConfigHash, TrialNumber
 from sweeper.launch.console import log_above_display
 from sweeper.launch.local_workers import WorkerStarter
+from sweeper.launch.open_trials import check_open_trials
 from sweeper.launch.search_end import say_search_end
 from sweeper.launch.task import check_same_task
 from sweeper.launch.telling import FailureLog, what_failed
@@ -24,6 +25,7 @@ from sweeper.ledger.reads import trials as read_trials
 from sweeper.ledger.sweeps import find_sweep
 from sweeper.model.progress import ProgressSink
 from sweeper.model.trial import Sweep, Trial
+from sweeper.plain.config import read_overrides
 from sweeper.plain.ends import Interrupted, SweepFailed
 from sweeper.plain.fresh import ImportingParent
 from sweeper.plain.request import SweepRequest
@@ -78,6 +80,7 @@ class Command:
         known = find_sweep(backends.database, request.name)
         if known is not None:
             check_same_task(known, request.task, name_setting="name")
+            check_open_trials(backends.database, known, self._hash_now, fixed="base (or identity.version)")
         spec = request.spec(Path(known.sweep_dir) if known else claim_directory(request.directory, request.name))
         notices = (*notices, *search_notices(known, spec))
         sweep = begin_sweep(backends, spec)
@@ -147,6 +150,9 @@ class Command:
         if end.kind == "failed_fast":
             raise SweepFailed(sweep.name, end.reason)
         return result
+
+    def _hash_now(self, overrides: Sequence[str]) -> ConfigHash:
+        return self._request.configs.identify(read_overrides(overrides)).config_hash
 
     def _trials(self, sweep: Sweep) -> list[Trial]:
         return read_trials(self._backends.database, sweep.sweep_id)

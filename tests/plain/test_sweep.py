@@ -67,7 +67,12 @@ def test_a_process_that_is_told_to_leave_leaves_with_75_and_nothing_after_the_ca
         "real, sweeper.sweep = sweeper.sweep, guarded\n"
     )
     desk.script(prolog=prolog)
-    keywords = {"base": {"steps": 200, "pause_s": 0.02}, "checkpoint": {"every_s": 0.05}, "n_trials": 2}
+    keywords: dict[str, Any] = {
+        "base": {"steps": 200, "pause_s": 0.02},
+        "identity": {"ignore": ["pause_s"]},
+        "checkpoint": {"every_s": 0.05},
+        "n_trials": 2,
+    }
     process = desk.start("python", "search.py", _json(**keywords))
     wait_until(lambda: len(desk.counted()) >= 10 or process.poll() is not None, 60)
     process.send_signal(signal.SIGTERM)
@@ -134,6 +139,21 @@ def test_a_trial_cannot_see_where_ledger_and_store_are(desk: Desk) -> None:
     desk.script(prolog=prolog, objective="look")
     result_of(desk.sweep(n_trials=1))
     assert list(desk.counted()) == [("-", 0)]
+
+
+def test_other_fixed_values_are_refused_as_long_as_a_trial_with_the_old_ones_is_unfinished(desk: Desk) -> None:
+    """CLEAR: no worker would run it, so it is said before one is started, with both ways out."""
+    desk.script()
+    old: dict[str, Any] = {"base": {"steps": 30, "pause_s": 0.02}, "n_trials": 2}
+    kill_at(desk, desk.start("python", "search.py", _json(**old)), steps=5)
+    new = old | {"base": {"steps": 3}}
+    refused = desk.sweep(**new)
+    assert refused.status == 1
+    assert "base (or identity.version)" in refused.stderr
+    assert "sweeper cancel mine 0" in refused.stderr
+    assert desk.run("sweeper", "cancel", "mine", "0").status == 0
+    assert len(result_of(desk.sweep(**new))["values"]) == 2
+    assert [trial.state for trial in desk.trials()] == [TrialState.CANCELLED, TrialState.COMPLETED]
 
 
 def test_a_failing_function_fails_its_trials_and_says_how(desk: Desk) -> None:
