@@ -1,0 +1,165 @@
+"""Trials per second through their whole life, beside Optuna's own storage: propose, lease, five reports, complete.
+
+    python benchmarks/life_cycle.py [--workers 1 4 16] [--seconds 3] [--runs 1] [--sampler random] [--batched-reports]
+
+Five parameters, no training and no child process. Ours: one real coordinator, and workers that lease a trial, record
+its reports (one statement a report, or one for all) and commit its result. Optuna: workers that `ask`, `report` and
+`tell`. Each side has a database of its own on the same durable server, which is empty at the start of every run; the
+sides take turns, so that the machine's other work falls on both alike. With TPE, ours is also compared with the same
+optimizer in a bare loop of suggest, add and tell, which is as fast as one coordinator could ever be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import optuna
+from parts.history import SAMPLERS
+from parts.life import ROLES, Part, prepare_optuna, prepare_ours
+from parts.servers import new_database, new_server
+
+WARM_UP_S = 1.0
+"""Not counted: the first turns, the first connections."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What is measured."""
+
+    seconds: float
+    sampler: str
+    batched: bool
+
+
+class Process:
+    """A part of a run in an interpreter of its own: says when it is ready, begins when told, tells its count."""
+
+    def __init__(self, role: str, part: Part) -> None:
+        command = [sys.executable, str(Path(__file__).resolve()), "--role", role, "--part", json.dumps(part.as_json())]
+        self._role = role
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def await_ready(self) -> None:
+        """Wait until everything is imported and connected."""
+        self._line("ready")
+
+    def begin(self, from_s: float, to_s: float) -> None:
+        """Have it work, and count from one moment of the monotonic clock to the other."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{from_s} {to_s}\n")
+        self._process.stdin.flush()
+
+    def count(self) -> int:
+        """Give what it counted."""
+        count = int(self._line("count"))
+        self._process.wait()
+        return count
+
+    def end(self) -> None:
+        """Let it leave."""
+        self._process.terminate()
+        self._process.wait()
+
+    def _line(self, start: str) -> str:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(start):
+                return line.removeprefix(start)
+        raise SystemExit(f"the {self._role} ended with status {self._process.wait()}")
+
+
+def rate(processes: list[Process], seconds: float) -> float:
+    """Give what the processes count a second, all of them together."""
+    try:
+        for process in processes:
+            process.await_ready()
+        from_s = time.monotonic() + WARM_UP_S
+        for process in processes:
+            process.begin(from_s, from_s + seconds)
+        return sum(process.count() for process in processes) / seconds
+    finally:
+        for process in processes:
+            process.end()
+
+
+def ours(server: str, workers: int, options: Options) -> float:
+    """Give our trials per second."""
+    url = new_database(server, "ours")
+    part = prepare_ours(url, options.sampler, batched=options.batched)
+    coordinator = Process("coordinator", part)
+    try:
+        coordinator.await_ready()
+        return rate([Process("worker", part) for _ in range(workers)], options.seconds)
+    finally:
+        coordinator.end()
+
+
+def theirs(server: str, workers: int, options: Options) -> float:
+    """Give Optuna's trials per second."""
+    part = prepare_optuna(new_database(server, "optuna"), options.sampler)
+    return rate([Process("optuna", part) for _ in range(workers)], options.seconds)
+
+
+def bare(options: Options) -> float:
+    """Give the proposals per second of the optimizer alone."""
+    return rate([Process("bare", Part(url="", sampler=options.sampler))], options.seconds)
+
+
+def measure(server: str, counts: list[int], runs: int, options: Options) -> dict[str, dict[int, list[float]]]:
+    """Give each side's figures by number of workers; the sides take turns."""
+    figures: dict[str, dict[int, list[float]]] = {"ours": {}, "optuna": {}, "bare": {}}
+    for _ in range(runs):
+        for workers in counts:
+            figures["ours"].setdefault(workers, []).append(ours(server, workers, options))
+            figures["optuna"].setdefault(workers, []).append(theirs(server, workers, options))
+            if options.sampler != "random":
+                figures["bare"].setdefault(workers, []).append(bare(options))
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 4, 16], help="in full 1 2 4 8 16")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement; in full 6")
+    parser.add_argument("--runs", type=int, default=1, help="in full 3")
+    parser.add_argument("--sampler", choices=SAMPLERS, default="random")
+    parser.add_argument("--batched-reports", action="store_true", help="one statement for all reports of a trial")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
+    parser.add_argument("--part", type=json.loads, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if given.role:
+        ROLES[given.role](Part(**given.part))
+        return
+    options = Options(seconds=given.seconds, sampler=given.sampler, batched=given.batched_reports)
+    with new_server() as server:
+        figures = measure(server, given.workers, given.runs, options)
+    medians = {
+        side: {workers: statistics.median(rates) for workers, rates in found.items()} for side, found in figures.items()
+    }
+    if given.json:
+        print(json.dumps({"sampler": given.sampler, "batched": given.batched_reports, "per_s": figures}))
+        return
+    reports = "reports in one statement" if given.batched_reports else "a statement a report"
+    print(f"trials per second, {given.sampler} sampler, {reports}; medians of {given.runs} x {given.seconds:g} s")
+    best = max(medians["ours"].values())
+    for workers in given.workers:
+        mine, other = medians["ours"][workers], medians["optuna"][workers]
+        alone = medians["bare"].get(workers)
+        of_bare = "" if alone is None else f", {mine / alone:.2f} of the optimizer alone ({alone:.0f})"
+        print(
+            f"{workers:>3} workers: ours {mine:7.1f}, Optuna {other:6.1f}, ratio {mine / other:5.1f}, "
+            f"{mine / best:.2f} of our best{of_bare}"
+        )
+
+
+if __name__ == "__main__":
+    main()
