@@ -132,6 +132,7 @@ class Leaving:
         else:
             search = parts.search.turn(None)  # as one that does not lead: nothing more is chosen
             counts = search.counts
+            display.saw(search)
         display.show(parts.clock.monotonic_s(), counts, search, last=True)
         if parts.search is None:
             settle_sweep(parts.database, parts.sweep.sweep_id)

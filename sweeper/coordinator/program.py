@@ -165,6 +165,7 @@ class Coordinator:
             log.warning("%s", lost)
             tending.lost_lead()
             self._search = parts.search.turn(None)
+        self._display.saw(self._search)
         if self._search.moved:
             self._pace.moved()
         return self._search.counts

@@ -29,12 +29,14 @@ class Display:
         self._evictions = 0
         self._evictions_due_s = float("-inf")
 
+    def saw(self, search: SearchStanding) -> None:
+        """Remember what changed in a turn; it may be shown only some turns later."""
+        self._changed.update(search.changed)
+
     def show(
         self, now_s: float, counts: Mapping[TrialState, int], search: SearchStanding | None, *, last: bool = False
     ) -> None:
         """Tell what changed, if it is time for that or this is the last time; tell the workers' engine of progress."""
-        if search is not None:
-            self._changed.update(search.changed)
         if now_s < self._due_s and not last:
             return
         parts = self._parts

@@ -2,155 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from sweeper.checkpoint.outcomes import read_config, read_outcome, write_outcome
 from sweeper.checkpoint.ownership import claim_name, read_highwater, take_over_name, write_highwater
 from sweeper.coordinator import chores
-from sweeper.coordinator.parts import CoordinatorParts
-from sweeper.coordinator.program import coordinator_program
-from sweeper.coordinator.rollback import notice_rollback
-from sweeper.engines.local import LocalWorkers
-from sweeper.errors import UserError
-from sweeper.ids import AskerId, CoordinatorId, LedgerId
+from sweeper.ids import AskerId, LedgerId
 from sweeper.ledger.commands import cancel_trials, retry_trials
 from sweeper.ledger.leases import release_trial
 from sweeper.ledger.reads import requested_counts, trials
 from sweeper.ledger.requests import list_askers, register_asker, request_trials, retire_asker
 from sweeper.ledger.results import commit_result
-from sweeper.ledger.sweeps import find_sweep, ledger_id, settle_sweep
+from sweeper.ledger.sweeps import find_sweep, ledger_id
 from sweeper.model.messages import Refused, Start
 from sweeper.model.outcome import Outcome
-from sweeper.model.progress import SweepProgress, Transition
 from sweeper.model.states import AttemptOutcome, SweepState, TrialState
-from sweeper.model.trial import AskerRecord, NewTrial
 from sweeper.model.waits import ExitStatus, Notice
-from sweeper.settings import CoordinatorSettings, LeaseSettings
+from tests.coordinator.runs import ALL, Run
 from tests.simulation.child import SimChild
-from tests.simulation.faults import SimStatements, SimStore
-from tests.simulation.world import Process, SimBackground
+from tests.simulation.world import Process
 from tests.worker.bench import Bench, crashing_child, new_trial
-
-ALL = [new_trial(number) for number in range(3)]
-
-
-class Sink:
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.events: list[Transition] = []
-        self.notes: list[str] = []
-        self.turns = 0
-
-    def transition(self, event: Transition) -> None:
-        self.events.append(event)
-
-    def turn(self, snapshot: SweepProgress) -> None:
-        self.turns += 1
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def close(self) -> None:
-        return
-
-
-class Handle:
-    """A local worker that is a worker program in the same virtual time."""
-
-    def __init__(self, process: Process) -> None:
-        self.process = process
-        self.pid = 1
-        self.has_news = False
-
-    def filenos(self) -> tuple[int, ...]:
-        return ()
-
-    def exit_status(self) -> ExitStatus | None:
-        if self.process.alive:
-            return None
-        return (
-            ExitStatus(code=None, signal=9)
-            if self.process.result is None
-            else ExitStatus(code=self.process.result.status)
-        )
-
-    def drain(self) -> None:
-        self.process.notify(Notice(source="command", reason="asked to leave"))
-
-    def kill(self) -> None:
-        self.process.die("killed")
-
-    def close(self) -> None:
-        return
-
-
-class Run:
-    """One command's coordinator."""
-
-    def __init__(
-        self,
-        bench: Bench,
-        name: str = "c",
-        *,
-        asker: AskerRecord | None = None,
-        wanted: Sequence[NewTrial] = ALL,
-        **settings: Any,
-    ) -> None:
-        self.bench = bench
-        self.process = Process(bench.world, name)
-        self.sink = Sink()
-        self.handles: list[Handle] = []
-        self.dead_askers: set[AskerId] = set()
-        self.error: Exception | None = None
-        lease = LeaseSettings(lease_s=60.0, heartbeat_s=15.0)
-        self.settings = replace(CoordinatorSettings(workers=2, lease=lease), **settings)
-
-        def start(index: int) -> Handle:
-            self.handles.append(Handle(bench.worker(f"{name}-w{len(self.handles)}")))
-            return self.handles[-1]
-
-        self.workers = LocalWorkers(start, places=self.settings.workers)
-        self.parts = CoordinatorParts(
-            database=SimStatements(self.process, bench.database, bench.weather),
-            store=SimStore(self.process, bench.store, bench.weather),
-            ledger_id=ledger_id(bench.database),
-            clock=self.process.clock,
-            background=SimBackground(self.process),
-            jitter=bench.world.random(f"jitter/{name}").random,
-            holder_is_dead=lambda holder: False,
-            asker_is_dead=lambda record: record.asker_id in self.dead_askers,
-            boot_id="h",
-            coordinator_id=CoordinatorId(f"{ord(name[0]):032x}"),
-            sweep=bench.sweep,
-            asker=asker or bench.asker,
-            asked=len(wanted),
-            ask_again=lambda: self._ask(wanted),
-            workers=self.workers,
-            sink=self.sink,
-            settings=self.settings,
-        )
-
-    def _ask(self, wanted: Sequence[NewTrial]) -> None:
-        database, sweep_id, asker = self.parts.database, self.bench.sweep.sweep_id, self.parts.asker
-        notice_rollback(database, self.parts.store, sweep_id, self.parts.clock)
-        register_asker(database, sweep_id, asker)
-        request_trials(database, sweep_id, asker.asker_id, wanted)
-        settle_sweep(database, sweep_id)
-
-    def start(self) -> Run:
-        def program() -> Any:
-            try:
-                return (yield from coordinator_program(self.parts))
-            except UserError as error:
-                self.error = error
-
-        self.process.start(program())
-        return self
 
 
 @pytest.fixture
