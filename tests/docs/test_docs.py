@@ -17,7 +17,9 @@ import pytest
 import typer.main
 
 from hydra_plugins.sweeper_plugin.launcher import SweeperLauncherConf
+from hydra_plugins.sweeper_plugin.sweeper import SweeperSweeperConf
 from sweeper.cli.app import app
+from sweeper.hydra.search_nodes import GROUPS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -36,7 +38,7 @@ def command_paths(command: Any = None, prefix: tuple[str, ...] = ("sweeper",)) -
 
 def settings(node: type[Any] = SweeperLauncherConf, prefix: str = "") -> Iterator[str]:
     for field in dataclasses.fields(node):
-        if field.name == "_target_":
+        if field.name.startswith("_") or field.name == "defaults":
             continue
         kind = field.default_factory if field.default_factory is not dataclasses.MISSING else None
         if dataclasses.is_dataclass(kind):
@@ -69,6 +71,18 @@ def test_every_command_and_option_is_in_the_reference(path: tuple[str, ...], com
 def test_every_launcher_setting_is_in_the_reference(setting: str) -> None:
     text = (ROOT / "docs/reference-launcher.md").read_text()
     assert re.search(rf"^\| `{re.escape(setting)}`", text, re.MULTILINE), f"hydra.launcher.{setting}"
+
+
+@pytest.mark.parametrize("setting", sorted(settings(SweeperSweeperConf)))
+def test_every_search_setting_is_in_the_reference(setting: str) -> None:
+    text = (ROOT / "docs/reference-search.md").read_text()
+    assert re.search(rf"^\| `{re.escape(setting)}`", text, re.MULTILINE), f"hydra.sweeper.{setting}"
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_sampler_pruner_and_scheduler_is_in_the_reference(group: str) -> None:
+    text = (ROOT / "docs/reference-search.md").read_text()
+    assert [name for name in GROUPS[group] if f"`{name}`" not in text] == []
 
 
 def test_every_setting_that_the_docs_name_exists() -> None:
