@@ -93,9 +93,13 @@ class SweeperRolePlugin(SearchPathPlugin):
     """Called by Hydra before it composes anything, which is early enough for what a worker process must not do."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Leave the search path as it is. Say how to quote; in a worker or child, keep multirun callbacks silent."""
+        """Leave the search path as it is. Take null as a choice, and say how to quote; in a worker or child, keep
+        multirun callbacks silent.
+        """
         from sweeper.hydra.arguments import explain_unquoted
+        from sweeper.hydra.grammar import allow_null_choices
         from sweeper.hydra.multirun_callbacks import silence_multirun_callbacks
 
+        allow_null_choices()
         explain_unquoted(sys.argv[1:])
         silence_multirun_callbacks()

@@ -23,6 +23,7 @@ from sweeper.errors import UserError
 from sweeper.hydra.compose import TemplateLoader
 from sweeper.hydra.directories import claim_sweep_dir, pin_sweep_dir, resolve_sweep_dir
 from sweeper.hydra.naming import ChosenName, choose_name, default_name, sweep_dir_expression
+from sweeper.hydra.space_process import SPACE_ROLE
 from sweeper.hydra.task import HydraTask
 from sweeper.launch.console import log_above_display
 from sweeper.launch.local_workers import WorkerStarter
@@ -75,7 +76,7 @@ class Command:
     default_named: bool
     backends: Backends
     warm: WarmParent | None
-    """None where workers are started elsewhere (`sweeper coordinate`)."""
+    """None where workers are started elsewhere (`sweeper coordinate`) and nothing else has to be forked."""
     start_worker: WorkerStarter
 
     def close(self) -> None:
@@ -158,10 +159,10 @@ def begin(prepared: Prepared, *, is_search: bool) -> Command:
     settings, config, asked = prepared.settings, prepared.config, prepared.asked
     with contextlib.ExitStack() as opened:
         warm = None
-        if asked is None:
+        if asked is None or SPACE_ROLE in prepared.roles:
             warm = WarmParent.fork(prepared.roles)
             opened.callback(warm.close)
-        else:
+        if asked is not None:
             coordinator = dataclasses.replace(settings.coordinator, workers=0)
             settings = dataclasses.replace(settings, coordinator=coordinator)
             prepared = dataclasses.replace(prepared, settings=settings)
@@ -184,8 +185,8 @@ def begin(prepared: Prepared, *, is_search: bool) -> Command:
         backends=backends,
         warm=warm,
         start_worker=WorkerStarter(
-            warm,
-            None if warm is None else FreshParent(None, prepared.roles),
+            warm if asked is None else None,
+            FreshParent(None, prepared.roles) if asked is None else None,
             sweep=chosen.name,
             gpus=settings.gpus,
             verbose=bool(config.hydra.verbose),
@@ -234,15 +235,9 @@ def _choose(name: str | None, task: Task, config: DictConfig, find: Callable[[st
 
 
 def _name_here(prepared: Prepared) -> str:
-    """The default name, for a worker that was started by hand on the machine of the command."""
+    """The default name, for a worker started by hand on the machine of the command, which may be starting just now."""
     with connect(prepared.settings.places).database as database:
-        chosen = _choose(None, prepared.task, prepared.config, lambda name: find_sweep(database, name))
-    if chosen.existing is None:
-        raise UserError(
-            f"there is no sweep {chosen.name!r} in this ledger",
-            remedy="start the sweep's own command first, or name its sweep: sweeper worker --sweep NAME -- …",
-        )
-    return chosen.name
+        return _choose(None, prepared.task, prepared.config, lambda name: find_sweep(database, name)).name
 
 
 def _sweep_dir(config: DictConfig, chosen: ChosenName) -> Path:

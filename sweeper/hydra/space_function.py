@@ -116,7 +116,7 @@ class SpaceFunction:
                     break
                 body = received[0]
                 if "failed" in body:
-                    raise UserError(f"{SETTING} failed:\n{body['failed']}")
+                    raise UserError(f"{SETTING}: {body['failed'].removeprefix(f'{SETTING}: ')}")
                 if "returned" in body:
                     return
                 send_frame(channel, self._answer(trial, body))

@@ -18,6 +18,7 @@ from typing import Any, Final, NoReturn
 
 from omegaconf import DictConfig
 
+from sweeper.errors import UserError
 from sweeper.model.tagged import from_tagged, to_tagged
 from sweeper.model.trial import Json
 from sweeper.search.nodes import imported
@@ -134,8 +135,11 @@ def _serve(channel: socket.socket, config: DictConfig, target: str) -> None:
     while (asked := receive_frame(channel)) is not None:
         try:
             function = function or find_function(target)
+        except UserError as error:
+            send_frame(channel, {"failed": str(error)})
+            return
         except BaseException as error:  # importing runs the user's code
-            send_frame(channel, {"failed": _told(error)})
+            send_frame(channel, {"failed": f"it cannot be imported:\n{_told(error)}"})
             return
         if thread_count() > 1:  # importing started threads, so a fork could hang: this process serves one trial
             _call(function, channel, config, asked[0])
@@ -161,7 +165,7 @@ def _call(function: Function, channel: socket.socket, config: DictConfig, questi
     try:
         function(config, TrialHere(channel, question))
     except BaseException as error:  # whatever user code raises is told, with its traceback
-        send_frame(channel, {"failed": _told(error)})
+        send_frame(channel, {"failed": f"it raised:\n{_told(error)}"})
     else:
         send_frame(channel, {"returned": True})
 

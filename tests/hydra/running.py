@@ -14,8 +14,10 @@ from typing import Any
 import psycopg
 
 from sweeper.ledger.database import Database
+from sweeper.ledger.proposals import history
 from sweeper.ledger.reads import trials as read_trials
 from sweeper.ledger.sweeps import list_sweeps
+from sweeper.model.search import Numbered
 from sweeper.model.trial import Sweep, Trial
 
 SCRIPT = """
@@ -82,6 +84,7 @@ class Desk:
     root: Path
     database_url: str
     environ: dict[str, str] = field(default_factory=dict)
+    plugin: str = "hydra/launcher=sweeper"
 
     def write(self, text: str, name: str = "app.py") -> Path:
         path = self.root / name
@@ -104,8 +107,8 @@ class Desk:
         return {**clean, **ours, **self.environ, **environ}
 
     def start(self, *arguments: str | bytes, name: str = "app.py", cwd: Path | None = None, **environ: str) -> Any:
-        """Start `python app.py -m hydra/launcher=sweeper …`."""
-        command: list[str | bytes] = [sys.executable, str(self.root / name), "-m", "hydra/launcher=sweeper", *arguments]
+        """Start `python app.py -m hydra/launcher=sweeper …`, or with the plugin that the desk has."""
+        command: list[str | bytes] = [sys.executable, str(self.root / name), "-m", self.plugin, *arguments]
         return subprocess.Popen(
             command,
             cwd=cwd or self.root,
@@ -135,6 +138,12 @@ class Desk:
         with Database(self.database_url, "test") as database:
             (sweep,) = [s.sweep for s in list_sweeps(database) if name in (None, s.sweep.name)]
             return sorted(read_trials(database, sweep.sweep_id), key=lambda trial: trial.number)
+
+    def numbers(self) -> list[Numbered]:
+        """The numbers of the only sweep, a search."""
+        with Database(self.database_url, "test") as database:
+            (sweep,) = [summary.sweep for summary in list_sweeps(database)]
+            return history(database, sweep.sweep_id)
 
     def rows(self) -> int:
         """How many sweeps and trials there are."""

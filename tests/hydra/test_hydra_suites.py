@@ -1,9 +1,9 @@
-"""Hydra's own published suites for launcher plugins, unmodified, on one shared ledger."""
+"""Hydra's own published suites for launcher and sweeper plugins, unmodified, on one shared ledger."""
 
 from __future__ import annotations
 
 import pytest
-from hydra.test_utils.launcher_common_tests import IntegrationTestSuite, LauncherTestSuite
+from hydra.test_utils.launcher_common_tests import BatchedSweeperTestSuite, IntegrationTestSuite, LauncherTestSuite
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,3 +32,16 @@ class TestLauncher(LauncherTestSuite):
 )
 class TestIntegration(IntegrationTestSuite):
     """Whole scripts."""
+
+
+@pytest.mark.parametrize(
+    ("launcher_name", "overrides"),
+    [
+        (
+            "sweeper",
+            ["hydra/sweeper=sweeper", "hydra/sweeper/sampler=grid", "hydra.sweeper.max_batch_size=2"],
+        )
+    ],
+)
+class TestBatchedSweeper(BatchedSweeperTestSuite):
+    """A grid as a search, its results in batches."""

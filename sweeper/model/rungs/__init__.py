@@ -64,4 +64,9 @@ def _rules(spec: SearchSpec) -> AshaRules | HyperbandRules | PbtRules | None:
             f"scheduler={spec.scheduler['kind']} cannot compare trials by {len(spec.directions)} objectives",
             remedy="Use one direction, or no scheduler.",
         )
+    if spec.pruner is not None:
+        raise UserError(
+            f"scheduler={spec.scheduler['kind']} and a pruner would both decide about each report",
+            remedy="Use one of them: the other is none.",
+        )
     return rules
