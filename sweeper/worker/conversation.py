@@ -123,7 +123,7 @@ class Conversation:
 
     def _speak(self) -> None:
         worker = self._worker
-        now_s = worker.now_s()
+        now_s, waiting = worker.now_s(), self._reporting.waiting
         if not worker.line.open(now_s):
             return
         try:
@@ -135,6 +135,8 @@ class Conversation:
             self._reporting.weigh()
         except LedgerUnavailable as error:
             worker.line.refused(now_s, error)
+        if waiting:  # however long that took, a child that stands still can pass no safe point
+            self._alive_at_s = worker.now_s()
 
     def _see_to_the_end(self) -> None:
         now_s = self._worker.now_s()
