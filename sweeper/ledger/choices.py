@@ -15,7 +15,7 @@ LEADS: Final = "c.sweep_id = :sweep_id AND c.coordinator_id = :coordinator_id AN
 """Guard of the row `sweeper.coordinators c`."""
 
 LEADING: Final = f"""led AS MATERIALIZED (
-    SELECT c.sweep_id FROM sweeper.coordinators c WHERE {LEADS} FOR NO KEY UPDATE
+    SELECT c.sweep_id, c.next_number FROM sweeper.coordinators c WHERE {LEADS} FOR NO KEY UPDATE
 )"""
 """A CTE, the first of its statement: one row while the caller leads."""
 

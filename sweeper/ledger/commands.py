@@ -119,9 +119,11 @@ WITH {_CANCELLED}, ended AS (
 {_OUTCOME}
 """)
 
+# A number that was given in the meantime may have a trial that cannot be seen; then once more.
 _CANCEL_OPEN = statement(f"""
 WITH {LEADING}, {_cancelled("led l, sweeper.trials t", "t.sweep_id = l.sweep_id AND t.finished_at IS NULL")}
-SELECT g.trial_id, coalesce(g.whole, true) AS whole FROM led l LEFT JOIN seen g ON true
+SELECT g.trial_id, g.whole IS NOT FALSE AND l.next_number = c.next_number AS whole
+FROM led l JOIN sweeper.coordinators c ON c.sweep_id = l.sweep_id LEFT JOIN seen g ON true
 """)
 
 MAX_ROUNDS: Final = 20
@@ -155,7 +157,9 @@ def cancel_trials(db: Statements, sweep_id: SweepId, numbers: Sequence[int] | No
 
 def cancel_sweep(db: Statements, sweep_id: SweepId) -> list[Trial]:
     """Cancel the sweep: nothing of it is leased any more, and its unfinished trials (given back) are cancelled."""
-    return _cancel(db, _CANCEL_SWEEP, sweep_id, None)
+    cancelled = _cancel(db, _CANCEL_SWEEP, sweep_id, None)
+    late = _cancel(db, _CANCEL_TRIALS, sweep_id, None)  # proposed in that moment; from here on nothing is
+    return [*cancelled, *late]
 
 
 def cancel_open(db: Statements, sweep_id: SweepId, coordinator_id: CoordinatorId, fence: int, *, reason: str) -> int:
@@ -170,7 +174,7 @@ def cancel_open(db: Statements, sweep_id: SweepId, coordinator_id: CoordinatorId
         rows = db.run(_CANCEL_OPEN, parameters)
         if not rows:
             raise coordinator_lost(sweep_id, coordinator_id, fence)
-        changed |= {row.trial_id for row in rows if row.whole and row.trial_id is not None}
+        changed |= {row.trial_id for row in rows if row.trial_id is not None}
         if all(row.whole for row in rows):
             return len(changed)
     raise _overtaken()

@@ -29,23 +29,26 @@ Undecided = tuple[TrialId, int, int, Report]
 
 BATCH: Final = 1000
 
-# Reports of an earlier lineage that its heir kept are told by their fence.
+# Reports of an earlier lineage that its heir kept are told by their fence. OFFSET keeps the planner from joining all
+# reports there are with the few trials that matter.
 _UNDECIDED: Final = """
-SELECT t.trial_id, t.number, t.lineage, r.step, r.at_step, r.value, r.metrics
-FROM sweeper.trials t JOIN sweeper.reports r ON r.trial_id = t.trial_id AND r.fence > t.lineage_fence
-WHERE {condition} AND NOT EXISTS (
-    SELECT FROM sweeper.decisions d
-    WHERE d.trial_id = t.trial_id AND d.lineage = t.lineage AND d.kind = :kind AND d.step = r.step
-)
-ORDER BY r.reported_at, t.number, r.step LIMIT :limit
+SELECT t.trial_id, t.number, t.lineage, u.step, u.at_step, u.value, u.metrics
+FROM sweeper.trials t CROSS JOIN LATERAL (
+    SELECT r.step, r.at_step, r.value, r.metrics, r.reported_at FROM sweeper.reports r
+    WHERE r.trial_id = t.trial_id AND r.fence > t.lineage_fence AND NOT EXISTS (
+        SELECT FROM sweeper.decisions d
+        WHERE d.trial_id = t.trial_id AND d.lineage = t.lineage AND d.kind = :kind AND d.step = r.step
+    )
+    OFFSET 0
+) u
+WHERE t.sweep_id = :sweep_id AND {condition}
+ORDER BY u.reported_at, t.number, u.step LIMIT :limit
 """
 
 _UNDECIDED_OPEN = statement(
-    _UNDECIDED.format(
-        condition="t.sweep_id = :sweep_id AND t.finished_at IS NULL AND t.state <> 'paused' AND t.stop_kind IS NULL"
-    )
+    _UNDECIDED.format(condition="t.finished_at IS NULL AND t.state <> 'paused' AND t.stop_kind IS NULL AND t.fence > 0")
 )
-_UNDECIDED_OF = statement(_UNDECIDED.format(condition="t.sweep_id = :sweep_id AND t.trial_id = ANY (:trial_ids)"))
+_UNDECIDED_OF = statement(_UNDECIDED.format(condition="t.trial_id = ANY (:trial_ids)"))
 
 _REPORTS = statement("""
 SELECT json_build_array(

@@ -78,7 +78,8 @@ _FORGET = sa.text(
 )
 _REMEMBER = statement("""
 WITH given AS (
-    SELECT * FROM unnest(:trial_ids, :versions, :optuna_trial_ids, :numbers, :at_steps)
+    SELECT g.trial_id, g.version, g.optuna_trial_id, g.lineage, g.at_step
+    FROM unnest(:trial_ids, :versions, :optuna_trial_ids, :numbers, :at_steps)
         AS g (trial_id, version, optuna_trial_id, lineage, at_step)
 ), placed AS (
     INSERT INTO sweeper.mirrored (trial_id, optuna_trial_id, lineage, at_step, study)

@@ -16,7 +16,8 @@ from sweeper.model.mirror import Alignment, MirrorAck
 
 _ACKNOWLEDGE = statement("""
 WITH given AS (
-    SELECT g.* FROM unnest(:trial_ids, :versions, :optuna_trial_ids, :numbers, :at_steps)
+    SELECT g.trial_id, g.version, g.optuna_trial_id, g.lineage, g.at_step
+    FROM unnest(:trial_ids, :versions, :optuna_trial_ids, :numbers, :at_steps)
         AS g (trial_id, version, optuna_trial_id, lineage, at_step)
     JOIN sweeper.trials t ON t.trial_id = g.trial_id
 ), placed AS (

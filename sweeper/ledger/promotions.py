@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import sqlalchemy as sa
+
 from sweeper.ids import CoordinatorId, SweepId, TrialId, TrialNumber
 from sweeper.ledger.choices import LEADING, coordinator_lost, leader
 from sweeper.ledger.guards import NOW
@@ -31,14 +33,18 @@ def _made(by: str) -> str:
 )"""
 
 
-_MOVED: Final = """
-SELECT m.trial_id, EXISTS (
-    SELECT FROM sweeper.decisions d
-    WHERE d.trial_id = :trial_id AND d.lineage = :lineage AND d.kind = :kind AND d.step = :step
-) AS known
-FROM led l LEFT JOIN moved m ON true
-"""
-"""One row while the caller leads; whether the trial moved now, or this very decision was made before."""
+_MOVED: Final = "SELECT m.trial_id FROM led l LEFT JOIN moved m ON true"
+"""One row while the caller leads."""
+
+_DECIDED = statement("""
+SELECT d.position FROM sweeper.decisions d
+WHERE d.trial_id = :trial_id AND d.lineage = :lineage AND d.kind = :kind AND d.step = :step
+""")
+
+_PRUNED = statement("""
+SELECT t.trial_id FROM sweeper.trials t
+WHERE t.trial_id = :trial_id AND t.state = 'pruned' AND t.reason = :reason AND t.stop_step IS NOT DISTINCT FROM :step
+""")
 
 _PROMOTE = statement(f"""
 WITH {LEADING}, moved AS (
@@ -63,10 +69,7 @@ WITH {LEADING}, moved AS (
 ), superseded AS (
     DELETE FROM sweeper.reports r USING moved g WHERE r.trial_id = g.trial_id AND {BEYOND_STOP}
 )
-SELECT m.trial_id, EXISTS (
-    SELECT FROM sweeper.trials t WHERE t.trial_id = :trial_id AND t.state = 'pruned' AND t.reason = :reason
-) AS known
-FROM led l LEFT JOIN moved m ON true
+{_MOVED}
 """)
 
 # The source is locked as live, so that what was retired before is not inherited; what is retired right after is pinned,
@@ -126,7 +129,7 @@ def promote_trial(
         CoordinatorLost: another coordinator leads; choose nothing more.
     """
     parameters = {**leader(sweep_id, coordinator_id, fence), **_decision(decision), "priority": priority}
-    return _moved(db, _PROMOTE, parameters)
+    return _moved(db, _PROMOTE, parameters, before=_DECIDED)
 
 
 def prune_paused(
@@ -157,7 +160,7 @@ def prune_paused(
         "reason": storable(reason),
         "step": step,
     }
-    return _moved(db, _PRUNE, parameters)
+    return _moved(db, _PRUNE, parameters, before=_PRUNED)
 
 
 def exploit_trial(
@@ -192,7 +195,7 @@ def exploit_trial(
         "params_of_one": dict(new.params),
         "proposal": proposal.as_json(),
     }
-    return _moved(db, _EXPLOIT, parameters)
+    return _moved(db, _EXPLOIT, parameters, before=_DECIDED)
 
 
 def newest_checkpoint(db: Statements, sweep_id: SweepId, number: TrialNumber | int) -> int | None:
@@ -201,11 +204,12 @@ def newest_checkpoint(db: Statements, sweep_id: SweepId, number: TrialNumber | i
     return rows[0].checkpoint_id if rows else None
 
 
-def _moved(db: Statements, move: Any, parameters: dict[str, Any]) -> bool:  # Any: a statement
+def _moved(db: Statements, move: sa.TextClause, parameters: dict[str, Any], *, before: sa.TextClause) -> bool:
+    """Move a trial, or find by statement `before` that this very call did it before, and its reply was lost."""
     rows = db.run(move, {"now": db.now, **parameters})
     if not rows:
         raise coordinator_lost(parameters["sweep_id"], parameters["coordinator_id"], parameters["fence"])
-    return rows[0].trial_id is not None or bool(rows[0].known)
+    return rows[0].trial_id is not None or bool(db.run(before, parameters))
 
 
 def _decision(decision: Decision) -> dict[str, Any]:

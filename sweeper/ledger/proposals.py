@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from sweeper.errors import NumberTaken
+from sweeper.errors import CoordinatorLost, NumberTaken
 from sweeper.ids import AskerId, CoordinatorId, SweepId, TrialId
 from sweeper.ledger.choices import LEADS, MERGED_ATTRS, coordinator_lost, leader
 from sweeper.ledger.numbers import read_numbers
@@ -25,9 +25,15 @@ from sweeper.model.states import TrialState
 # Whether the config is known is read as of the statement's beginning. That is enough: no trial is added anywhere
 # without raising next_number, which is compared in the newest version of its row.
 _ADD = statement(f"""
-WITH taken AS (
-    UPDATE sweeper.coordinators c SET next_number = c.next_number + 1
-    WHERE {LEADS} AND c.next_number = :number
+WITH led AS MATERIALIZED (
+    SELECT c.sweep_id FROM sweeper.coordinators c WHERE {LEADS} AND c.next_number = :number FOR NO KEY UPDATE
+), going_on AS MATERIALIZED (
+    SELECT s.sweep_id FROM led l, sweeper.sweeps s
+    WHERE s.sweep_id = l.sweep_id AND s.state <> 'cancelled'
+    FOR NO KEY UPDATE OF s
+), taken AS (
+    UPDATE sweeper.coordinators c SET next_number = c.next_number + 1 FROM going_on o
+    WHERE c.sweep_id = o.sweep_id
     RETURNING c.sweep_id
 ), known AS (
     SELECT t.trial_id, t.number, t.state
@@ -68,8 +74,8 @@ _EMPTY: Final = """CAST('{"p": {}}' AS json)"""
 
 _GIVEN = statement("""
 SELECT c.coordinator_id, c.fence, c.next_number, n.number IS NOT NULL AS given, n.proposal IS NOT NULL AS proposed,
-       t.trial_id, t.config_hash, t.number, t.state
-FROM sweeper.coordinators c
+       t.trial_id, t.config_hash, t.number, t.state, s.state = 'cancelled' AS cancelled
+FROM sweeper.coordinators c JOIN sweeper.sweeps s ON s.sweep_id = c.sweep_id
 LEFT JOIN sweeper.numbers n ON n.sweep_id = c.sweep_id AND n.number = :number
 LEFT JOIN sweeper.trials t ON t.trial_id = n.trial_id
 WHERE c.sweep_id = :sweep_id
@@ -123,7 +129,7 @@ def add_number(
     it is success.
 
     Raises:
-        CoordinatorLost: another coordinator leads; choose nothing more.
+        CoordinatorLost: another coordinator leads, or the sweep was cancelled; choose nothing more.
         NumberTaken: the number is not the next one, or went to another config: read the history anew.
     """
     trial, suggestion = new.trial, new.suggestion
@@ -172,5 +178,7 @@ def _given(db: Statements, sweep_id: SweepId, coordinator_id: CoordinatorId, fen
     row = rows[0]
     if row.proposed and row.config_hash == (None if new.trial is None else new.trial.config_hash):
         return row
+    if row.cancelled:
+        raise CoordinatorLost(f"sweep {sweep_id} was cancelled")
     what = "was given otherwise" if row.given else f"is not the next one, which is {row.next_number}"
     raise NumberTaken(f"number {new.number} of sweep {sweep_id} {what}", next_number=row.next_number)

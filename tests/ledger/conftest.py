@@ -10,12 +10,25 @@ import sqlalchemy as sa
 from sweeper.ledger.database import Database
 from tests.conftest import _database
 from tests.ledger.search_world import SearchWorld
+from tests.ledger.two_sessions import Databases
 from tests.ledger.world import Clock, World
 
 
 @pytest.fixture(scope="session")
 def shared_ledger_url(postgres_server: str, ledger_template: str) -> Iterator[str]:
     yield from _database(postgres_server, template=ledger_template)
+
+
+@pytest.fixture(scope="module")
+def databases(postgres_server: str, ledger_template: str) -> Iterator[Databases]:
+    for url in _database(postgres_server, template=ledger_template):
+        clock = Clock()
+        with (
+            Database(url, "main", clock) as db,
+            Database(url, "first", clock) as first,
+            Database(url, "second", clock) as second,
+        ):
+            yield clock, db, first, second
 
 
 @pytest.fixture

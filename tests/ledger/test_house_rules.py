@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 import sweeper.ledger
+from sweeper.ledger.choices import LEADS
 from sweeper.ledger.guards import HELD
 from sweeper.ledger.leases import renew_lease
 from sweeper.ledger.sql import statement
@@ -33,7 +34,15 @@ UNDER_LEASE = {
 }
 
 
+CHOICES = {
+    name: text
+    for name, text in STATEMENTS.items()
+    if ":coordinator_id" in text and not name.startswith("sweeps.")  # which are about the coordinator's own lease
+}
+
+
 def test_there_are_statements_to_look_at() -> None:
+    assert len(CHOICES) >= 7
     assert len(STATEMENTS) > 40
     assert len(UNDER_LEASE) >= 10
 
@@ -57,6 +66,14 @@ def test_a_write_under_a_lease_locks_the_trial_first(name: str) -> None:
     assert re.search(r"UPDATE sweeper\.trials t\s+SET|FOR NO KEY UPDATE", first)
     if "LEASE_" not in name:
         assert HELD in first, "and by the one guard"
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_a_choice_locks_the_coordinators_row_first_by_id_and_fence(name: str) -> None:
+    """A coordinator that was replaced changes nothing, and choices come one after the other (FENCE)."""
+    first = CHOICES[name].split("\n), ")[0]
+    assert re.search(r"UPDATE sweeper\.coordinators c\s+SET|FOR NO KEY UPDATE", first)
+    assert LEADS in first
 
 
 @pytest.mark.parametrize("name", STATEMENTS)

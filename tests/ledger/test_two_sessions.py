@@ -7,7 +7,7 @@ A simulator on one thread can never find a guard that only reads; this does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,15 +20,13 @@ from sweeper.ids import LeaseId
 from sweeper.ledger import sql
 from sweeper.ledger.checkpoints import adopt_checkpoint, commit_checkpoint, mark_suspect, retire_checkpoints
 from sweeper.ledger.commands import cancel_sweep, cancel_trials, retry_trials
-from sweeper.ledger.database import Database
 from sweeper.ledger.leases import expire_dead_holder, expire_leases, lease_trial, release_trial, renew_lease
 from sweeper.ledger.results import commit_result, record_reports
 from sweeper.ledger.statements import Statements
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import CheckpointRef, Grant, Report
-from tests.conftest import _database
-from tests.ledger.two_sessions import Second, standing
-from tests.ledger.world import HEARTBEAT_S, LEASE_S, Clock, World, checkpoint, hex_id
+from tests.ledger.two_sessions import Databases, Second, standing
+from tests.ledger.world import HEARTBEAT_S, LEASE_S, World, checkpoint, hex_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,20 +88,8 @@ SKIPS = {"expire_leases"}
 """Passes over locked rows instead of waiting for them."""
 
 
-@pytest.fixture(scope="module")
-def databases(postgres_server: str, ledger_template: str) -> Iterator[tuple[Clock, Database, Database, Database]]:
-    for url in _database(postgres_server, template=ledger_template):
-        clock = Clock()
-        with (
-            Database(url, "main", clock) as db,
-            Database(url, "first", clock) as a,
-            Database(url, "second", clock) as b,
-        ):
-            yield clock, db, a, b
-
-
 @pytest.fixture
-def case(databases: tuple[Clock, Database, Database, Database]) -> Case:
+def case(databases: Databases) -> Case:
     clock, db, _, _ = databases
     world = World.build(db, clock, name=hex_id())
     world.add(1)
@@ -128,9 +114,7 @@ PAIRS = list(itertools.product(CALLS, CALLS))
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_the_second_follows_the_first(
-    databases: tuple[Clock, Database, Database, Database], case: Case, first: str, second: str
-) -> None:
+def test_the_second_follows_the_first(databases: Databases, case: Case, first: str, second: str) -> None:
     _, db, a, b = databases
     with standing(a) as session:
         case.call(session, first)
@@ -175,7 +159,7 @@ def check_order(case: Case, first: str, second: str, following: Second[object]) 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_the_second_goes_on_when_the_first_comes_to_nothing(
-    databases: tuple[Clock, Database, Database, Database], case: Case, first: str, second: str
+    databases: Databases, case: Case, first: str, second: str
 ) -> None:
     _, db, a, b = databases
     with standing(a) as session:
@@ -203,7 +187,7 @@ def lease(world: World, db: Statements, lease_id: str) -> Grant | None:
 
 
 def test_two_claims_never_wait_and_never_get_one_trial(
-    databases: tuple[Clock, Database, Database, Database],
+    databases: Databases,
 ) -> None:
     clock, db, a, b = databases
     world = World.build(db, clock, name=hex_id())
@@ -221,7 +205,7 @@ def test_two_claims_never_wait_and_never_get_one_trial(
 
 
 def test_a_claim_repeated_while_the_first_is_under_way_gets_the_same_grant(
-    databases: tuple[Clock, Database, Database, Database],
+    databases: Databases,
 ) -> None:
     """The reply was lost to a time-out, the statement was not; both picked a trial of their own."""
     clock, db, a, b = databases
@@ -239,9 +223,7 @@ def test_a_claim_repeated_while_the_first_is_under_way_gets_the_same_grant(
 
 
 @pytest.mark.parametrize("cancel", sorted(CANCELS))
-def test_a_cancellation_that_waits_for_a_grant_ends_that_attempt_too(
-    databases: tuple[Clock, Database, Database, Database], cancel: str
-) -> None:
+def test_a_cancellation_that_waits_for_a_grant_ends_that_attempt_too(databases: Databases, cancel: str) -> None:
     """Its snapshot is older than the attempt."""
     clock, db, a, b = databases
     world = World.build(db, clock, name=hex_id())
@@ -259,9 +241,7 @@ def test_a_cancellation_that_waits_for_a_grant_ends_that_attempt_too(
 
 
 @pytest.mark.parametrize("cancel", sorted(CANCELS))
-def test_a_trial_that_is_being_cancelled_is_not_leased(
-    databases: tuple[Clock, Database, Database, Database], cancel: str
-) -> None:
+def test_a_trial_that_is_being_cancelled_is_not_leased(databases: Databases, cancel: str) -> None:
     clock, db, a, b = databases
     world = World.build(db, clock, name=hex_id())
     world.add(1)
@@ -272,7 +252,7 @@ def test_a_trial_that_is_being_cancelled_is_not_leased(
     assert world.trial().state is TrialState.CANCELLED
 
 
-def test_two_retries_from_zero_cut_the_history_once(databases: tuple[Clock, Database, Database, Database]) -> None:
+def test_two_retries_from_zero_cut_the_history_once(databases: Databases) -> None:
     clock, db, a, b = databases
     world = World.build(db, clock, name=hex_id())
     world.add(1)
@@ -286,9 +266,7 @@ def test_two_retries_from_zero_cut_the_history_once(databases: tuple[Clock, Data
     assert world.trial().lineage == 1
 
 
-def test_a_report_that_commits_late_is_before_the_takeover(
-    databases: tuple[Clock, Database, Database, Database], case: Case
-) -> None:
+def test_a_report_that_commits_late_is_before_the_takeover(databases: Databases, case: Case) -> None:
     """A zombie's insert must not land after a successor's grant: the expiry passes over the row, so nobody takes it."""
     _, _, a, b = databases
     with standing(a) as session:
@@ -301,7 +279,7 @@ def test_a_report_that_commits_late_is_before_the_takeover(
 
 
 def test_a_retry_that_waits_while_the_history_is_cut_copies_the_newest_config(
-    databases: tuple[Clock, Database, Database, Database],
+    databases: Databases,
 ) -> None:
     """Found by the storm: the newest row was cancelled again, in a lineage that it could not see."""
     clock, db, a, b = databases
@@ -335,9 +313,7 @@ class Waiting:
 
 
 @pytest.mark.parametrize("overtaken_by", ["an attempt", "a cut of its history"])
-def test_a_claim_leaves_a_trial_that_changed_under_it_to_the_next(
-    databases: tuple[Clock, Database, Database, Database], overtaken_by: str
-) -> None:
+def test_a_claim_leaves_a_trial_that_changed_under_it_to_the_next(databases: Databases, overtaken_by: str) -> None:
     """Reports of an attempt that it cannot see would survive its grant; a config that it cannot see has no text."""
     clock, db, a, b = databases
     world = World.build(db, clock, name=hex_id())

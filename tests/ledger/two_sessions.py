@@ -11,8 +11,11 @@ from typing import Any, Generic, TypeVar
 import sqlalchemy as sa
 
 from sweeper.ledger.database import Database
+from tests.ledger.world import Clock
 
 T = TypeVar("T")
+Databases = tuple[Clock, Database, Database, Database]
+"""The clock, a session that looks, the first one and the second one."""
 WAIT_S = 10.0
 
 
