@@ -1,4 +1,4 @@
-"""Replay seeds: `python -m tests.simulation SEED [LAST]` prints each one's history on failure, else one line."""
+"""Replay seeds: `python -m tests.simulation [search] SEED [LAST]` prints each one's history on failure, else a line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from sweeper.ledger.database import open_database
 from sweeper.ledger.embedded import ensure_server, stop_server
 
 from .scenario import Scenario
+from .searching import SearchScenario, search_shape_of, undisturbed
 
 QUICK = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 def main() -> int:
     logging.disable(logging.CRITICAL)
-    first = int(sys.argv[1])
-    last = int(sys.argv[2]) if len(sys.argv) > 2 else first
+    given = sys.argv[1:]
+    searches = given[0] == "search"
+    first, last = int(given[searches]), int(given[-1])
     clock, failed = SystemClock(), 0
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -29,7 +31,7 @@ def main() -> int:
         began_s = clock.monotonic_s()
         try:
             for seed in range(first, last + 1):
-                failed += not _one(url, seed)
+                failed += not _one(url, seed, search=searches)
         finally:
             stop_server(home)
     took_s = clock.monotonic_s() - began_s
@@ -39,8 +41,12 @@ def main() -> int:
     return int(failed > 0)
 
 
-def _one(url: str, seed: int) -> bool:
-    scenario = Scenario(url, seed)
+def _one(url: str, seed: int, *, search: bool) -> bool:
+    if search:
+        shape = search_shape_of(seed)
+        scenario: Scenario = SearchScenario(url, seed, shape, expected=undisturbed(url, seed, shape))
+    else:
+        scenario = Scenario(url, seed)
     try:
         report = scenario.run()
     except Exception:
