@@ -20,7 +20,6 @@ from sweeper.coordinator.parts import CoordinatorParts, SearchPlan
 from sweeper.coordinator.program import CoordinatorEnd, coordinator_program
 from sweeper.coordinator.proposing import Chooser
 from sweeper.coordinator.rollback import notice_rollback
-from sweeper.coordinator.searching import Searching
 from sweeper.engines.local import LocalWorkers, PipedWorker, WorkerHandle
 from sweeper.errors import CheckpointCorrupt, StoreDenied, TransientError, UserError
 from sweeper.ids import AskerId, CoordinatorId, LedgerId, SweepId, WorkerId, system_random_hex
@@ -202,14 +201,6 @@ def coordinate(
             does not fit its space (nothing was proposed); or code that the search names cannot go on.
     """
     clock = SystemClock()
-    coordinator_id = CoordinatorId(system_random_hex())
-    chooser = Chooser(
-        database=backends.database,
-        sweep_id=sweep.sweep_id,
-        coordinator_id=coordinator_id,
-        asker_id=asking.record.asker_id,
-    )
-    turns = None if search is None else _searching(chooser, sweep, search, settings, clock, progress)
     launcher = LauncherGone.watch()
     signals = SignalNotices(signal.Signals[name] for name in settings.signals)
     driver = SelectorDriver(clock, [signals, *([launcher] if launcher else [])])
@@ -226,7 +217,7 @@ def coordinate(
         holder_is_dead=_holder_is_dead,
         asker_is_dead=_asker_is_dead,
         boot_id=here,
-        coordinator_id=coordinator_id,
+        coordinator_id=CoordinatorId(system_random_hex()),
         sweep=sweep,
         asker=asking.record,
         asked=len({trial.config_hash for trial in asking.trials}),
@@ -234,9 +225,10 @@ def coordinate(
         workers=workers,
         sink=progress,
         settings=settings,
-        search=turns,
     )
     try:
+        if search is not None:
+            parts = _with_search(parts, search, url=backends.database.url)
         end = driver.run(coordinator_program(parts))
         asking.withdrawn = end.withdrawn
         return end
@@ -248,32 +240,31 @@ def coordinate(
         driver.close()
 
 
-def _searching(
-    chooser: Chooser,
-    sweep: Sweep,
-    search: SearchPlan,
-    settings: CoordinatorSettings,
-    clock: Clock,
-    progress: ProgressSink,
-) -> Searching:
+def _with_search(parts: CoordinatorParts, plan: SearchPlan, *, url: str) -> CoordinatorParts:
     # Here and not above: a plain grid has no use for Optuna, whose import takes longer than a short trial.
-    from sweeper.search.optimizer import Optimizer
-    from sweeper.search.points import checked_point
+    from sweeper.coordinator.mirror_opening import study_mirroring
+    from sweeper.coordinator.search_opening import search_turns
 
-    spec = search.spec
-    open_space = search.suggest_more is not None
-    points = tuple(checked_point(spec.space, point, open_space=open_space) for point in search.enqueue)
-    optimizer = Optimizer(
-        spec, seed=sweep.seed, sampler=spec.sampler, pruner=spec.pruner, suggest_more=search.suggest_more
+    chooser = Chooser(
+        database=parts.database,
+        sweep_id=parts.sweep.sweep_id,
+        coordinator_id=parts.coordinator_id,
+        asker_id=parts.asker.asker_id,
     )
-    return Searching(
-        chooser,
-        replace(search, enqueue=points),
-        optimizer,
-        clock=clock,
-        workers=settings.workers,
-        seed=sweep.seed,
-        note=progress.note,
+    return replace(
+        parts,
+        search=search_turns(
+            plan, parts.sweep, chooser, clock=parts.clock, workers=parts.settings.workers, note=parts.sink.note
+        ),
+        mirror=study_mirroring(
+            url,
+            parts.sweep,
+            database=parts.database,
+            background=parts.background,
+            clock=parts.clock,
+            random_hex=system_random_hex,
+            note=parts.sink.note,
+        ),
     )
 
 

@@ -51,7 +51,7 @@ class Decider:
         )
         for decision in decisions:
             if decision.action == PRUNE:
-                log.info("pruned trial=%d step=%d", decision.number, decision.step)
+                log.debug("pruned trial=%d step=%d", decision.number, decision.step)
         return True
 
     def _asked(

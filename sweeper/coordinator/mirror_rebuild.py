@@ -66,6 +66,7 @@ def rebuild_mirror(url: str, sweep: Sweep, random_hex: RandomHex) -> Rebuilt:
     finally:
         storage.remove_session()
         storage.engine.dispose()
+        access.close()
 
 
 class _Rebuild:
@@ -87,10 +88,12 @@ class _Rebuild:
 
     def run(self) -> Rebuilt:
         sweep, directions = self._sweep, self._spec.directions
-        with self._access.lock():  # a study that is missing is made only to be replaced: then it has its name
-            former = find_study(self._storage, sweep.sweep_id, sweep.name, directions) or make_study(
-                self._storage, sweep.sweep_id, sweep.name, directions, self._random_hex
-            )
+        former = self._find()
+        if former is None:  # it is made only to be replaced: then it has its name
+            with self._access.lock(unless=lambda: self._find() is not None):
+                former = self._find() or make_study(
+                    self._storage, sweep.sweep_id, sweep.name, directions, self._random_hex
+                )
         self._storage.remove_session()
         # The first order of choices stays: entries of other people that are kept have it too.
         self._space = MirrorSpace(self._spec.space, former.first)
@@ -132,6 +135,10 @@ class _Rebuild:
             acknowledge_mirrored(self._db, self._mark, acks[first : first + PAGE])
         study.delete_former()
         return Rebuilt(study=former.name, trials=len(acks), by_copy=False)
+
+    def _find(self) -> MirroredStudy | None:
+        sweep = self._sweep
+        return find_study(self._storage, sweep.sweep_id, sweep.name, self._spec.directions)
 
     def _pages(self) -> Iterator[list[MirrorTrial]]:
         first = 0

@@ -86,7 +86,7 @@ class Proposer:
         )
         self._records.add(row)
         self._feed.add(row)
-        log.info("proposed number=%d trial=%s", number, added.first_number)
+        log.debug("proposed number=%d trial=%s", number, added.first_number)
         return row
 
     def _suggest(self, number: int) -> Suggestion:

@@ -83,7 +83,7 @@ class Rungs:
             decisions.append(decision)
             if decision.action != "go_on" and of is None:  # one that has ended was at its later rungs all the same
                 stopped.add(trial_id)
-                log.info("rung trial=%d step=%d %s", number, report.step, decision.action)
+                log.debug("rung trial=%d step=%d %s", number, report.step, decision.action)
         if decisions:
             record_decisions(chooser.database, chooser.sweep_id, chooser.coordinator_id, fence, decisions)
         return bool(decisions)
@@ -99,7 +99,7 @@ class Rungs:
             made = self._promote(move, fence)
         if made:
             self._rules.feed(move)
-            log.info("%s trial=%d step=%d", move.kind, move.number, move.step)
+            log.debug("%s trial=%d step=%d", move.kind, move.number, move.step)
         return move.number
 
     def prune_left_over(self, fence: int) -> Sequence[int]:
