@@ -209,21 +209,6 @@ def axes(space: Space) -> tuple[Axis, ...]:
     return tuple(axis(name, dimension) for name, dimension in space.items())
 
 
-class AxisCache:
-    """Axes of dimensions that a define-by-run function suggests: equal dimensions share one."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, object], Axis] = {}
-
-    def axis(self, name: str, dimension: Dimension) -> Axis:
-        """Give the axis of a dimension; raises as `axis` does."""
-        key = (name, _hashable(dimension))
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = axis(name, dimension)
-        return found
-
-
 def _axis(name: str, dimension: Dimension) -> Axis:
     match dimension:
         case FloatRange():
@@ -244,12 +229,6 @@ def _check_floats(dimension: FloatRange) -> None:
         raise ValueError("step and log exclude each other")
     if not (math.isfinite(dimension.low) and math.isfinite(dimension.high)):
         raise ValueError(f"{dimension.low} to {dimension.high} is no finite range")
-
-
-def _hashable(dimension: Dimension) -> object:
-    if isinstance(dimension, Choices):
-        return tuple(choice_text(value) for value in dimension.values)
-    return dimension
 
 
 def _number(value: Json) -> float | int | None:

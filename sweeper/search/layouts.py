@@ -18,10 +18,26 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study
 from optuna.trial import TrialState
 
-from sweeper.search.axes import Axis
+from sweeper.model.space import Choices, Dimension, choice_text
+from sweeper.search.axes import Axis, axis
 
 _SEARCH_SPACE_ATTRIBUTES: Final = ("_search_space", "_intersection_search_space")
 """Where Optuna's samplers hold their `IntersectionSearchSpace`. One that holds it elsewhere just walks."""
+
+
+class AxisCache:
+    """Axes of dimensions that a define-by-run function suggests: equal dimensions share one."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, object], Axis] = {}
+
+    def axis(self, name: str, dimension: Dimension) -> Axis:
+        """Give the axis of a dimension; raises as `axis` does."""
+        key = (name, _hashable(dimension))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = axis(name, dimension)
+        return found
 
 
 class Layout:
@@ -93,3 +109,9 @@ def answer_from(tally: Tally, sampler: BaseSampler) -> None:
         known = getattr(sampler, name, None)
         if type(known) is IntersectionSearchSpace:
             setattr(sampler, name, CountedIntersection(tally, known._include_pruned))
+
+
+def _hashable(dimension: Dimension) -> object:
+    if isinstance(dimension, Choices):
+        return tuple(choice_text(value) for value in dimension.values)
+    return dimension

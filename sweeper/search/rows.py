@@ -14,10 +14,10 @@ from sweeper.model.space import choice_text
 from sweeper.model.states import TrialState
 from sweeper.model.trial import Report
 from sweeper.search.attributes import CONSTRAINTS, AttributeRules
-from sweeper.search.axes import Axis, AxisCache, Code
+from sweeper.search.axes import Axis, Code
 from sweeper.search.constraints import constraint_values
 from sweeper.search.entries import Entry
-from sweeper.search.layouts import Layout, Layouts
+from sweeper.search.layouts import AxisCache, Layout, Layouts
 
 
 class Standing(NamedTuple):

@@ -215,7 +215,7 @@ class Search:
 
     def perhaps_restart(self) -> None:
         """Throw the optimizer away now and then, as a killed coordinator does."""
-        if self.disturbed is not None and self.disturbed.random() < 0.15:
+        if self.disturbed is not None and self.disturbed.random() < 0.2:
             self.restarts += 1
             self.optimizer = self.ledger.load(self.make())
 

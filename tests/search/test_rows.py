@@ -183,7 +183,7 @@ def test_constraints_are_read_from_the_last_reports_metrics() -> None:
     [
         ("tpe", {}, 40),
         ("nsgaii", {"population_size": 8}, 50),
-        pytest.param("gp", {"n_startup_trials": 6}, 14, marks=pytest.mark.slow),
+        pytest.param("gp", {"n_startup_trials": 6}, 12, marks=pytest.mark.slow),
     ],
 )
 def test_a_sampler_learns_to_keep_a_constraint(sampler: str, changes: dict[str, Json], count: int) -> None:
