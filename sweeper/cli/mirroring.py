@@ -53,10 +53,12 @@ def url(
     plain = ledger_url(places)
     found = normalise_url(plain)
     if optuna:
-        if not MirrorAccess(plain).prepare():
+        access = MirrorAccess(plain)
+        if not access.prepare():
             from sweeper.search.mirror_study import open_storage  # Optuna takes a second to import
 
-            open_storage(MirrorAccess(plain)).engine.dispose()
+            open_storage(access)
+            access.close()
         refuse_pooler(plain)
         found = storage_url(plain)
     # The embedded server's password is made for this machine's user alone, and useless without its files.

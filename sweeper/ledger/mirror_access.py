@@ -9,9 +9,10 @@ are never looked at.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
+from weakref import WeakSet
 
 import psycopg
 import sqlalchemy as sa
@@ -29,7 +30,7 @@ MIRROR_LOCK: Final = 0x5357_4545_4D49_5252
 """Key of the advisory lock under which the tables and a sweep's study are made."""
 LOCK_WAIT_S: Final = 60.0
 """Ten processes at once make the tables one after another, half a second each."""
-LOCK_POLL_S: Final = 0.1
+LOCK_POLL_S: Final = 0.2
 SEARCH_PATH: Final = f"-csearch_path={MIRROR_SCHEMA}"
 
 _GO_DIRECT: Final = (
@@ -95,6 +96,7 @@ class MirrorAccess:
         self._parameters = connection_parameters(self._url, application_name="sweeper mirror")
         self._bound_s = bound_s
         self._threads = threads
+        self._connections: WeakSet[BoundedConnection] = WeakSet()
 
     @property
     def engine_settings(self) -> dict[str, Any]:  # Any: SQLAlchemy's engine arguments
@@ -124,8 +126,13 @@ class MirrorAccess:
             return bool(database.run(_READY)[0].there and database.run(_STAMPED)[0].stamped)
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self, *, unless: Callable[[], bool]) -> Iterator[bool]:
         """Be the only one, in this database, that makes tables or studies of a mirror.
+
+        Gives False, with no lock held, as soon as somebody else has done what it was wanted for.
+
+        Args:
+            unless: whether that is so.
 
         Raises:
             LedgerUnavailable: no answer, or others held it for `LOCK_WAIT_S`.
@@ -133,15 +140,21 @@ class MirrorAccess:
         clock, pause = SystemClock(), threading.Event()
         give_up_s = clock.monotonic_s() + LOCK_WAIT_S
         database = Database(self._url, "sweeper mirror", statement_s=LOCK_WAIT_S)
-        while True:
+        while not unless():
             with database.transaction() as connection:
                 # Who waits holds no connection: a small pooler has none to spare for the one that works.
                 if connection.execute(_TRY_LOCK).scalar_one():
-                    yield
+                    yield True
                     return
             if clock.monotonic_s() > give_up_s:
                 raise LedgerUnavailable(f"database {database.where}: others are making the mirror's tables")
             pause.wait(LOCK_POLL_S)
+        yield False
+
+    def close(self) -> None:
+        """Close every connection that Optuna was given; one that could not be opened whole leaves some."""
+        for connection in list(self._connections):
+            connection.close()
 
     def explain(self, error: BaseException) -> str:
         """Say in one line what went wrong, without the password."""
@@ -157,6 +170,7 @@ class MirrorAccess:
         # Not in AUTOCOMMIT: Optuna numbers trials under a row lock that has to last as long as its transaction.
         connection = BoundedConnection.connect(**self._parameters, prepare_threshold=None)
         connection.bound_s = self._bound_s
+        self._connections.add(connection)
         return connection
 
 

@@ -75,15 +75,19 @@ class Mirror:
     def contact(self) -> MirroredStudy:
         """Find the study, or make it; what was remembered of its entries is forgotten."""
         self._writer = None
-        storage = self._storage = self._storage or open_storage(self._access)
-        with _session(storage):
-            study = self._find(storage)
-            if study is None:
-                with self._access.lock():
-                    study = self._find(storage) or make_study(
-                        storage, self._sweep_id, self._name, self._spec.directions, self._random_hex
-                    )
-            self._writer = StudyWriter(storage, study, self._spec)
+        try:
+            storage = self._storage = self._storage or open_storage(self._access)
+            with _session(storage):
+                study = self._find(storage)
+                if study is None:
+                    with self._access.lock(unless=lambda: self._find(storage) is not None):
+                        study = self._find(storage) or make_study(
+                            storage, self._sweep_id, self._name, self._spec.directions, self._random_hex
+                        )
+                self._writer = StudyWriter(storage, study, self._spec)
+        except BaseException:
+            self.close()  # the next contact begins with new connections
+            raise
         return study
 
     def strays(self, last_optuna_trial_id: int | None) -> dict[tuple[ConfigHash, int], int]:
@@ -136,6 +140,7 @@ class Mirror:
         if storage is not None:
             storage.remove_session()
             storage.engine.dispose()
+        self._access.close()
 
     def _find(self, storage: RDBStorage) -> MirroredStudy | None:
         return find_study(storage, self._sweep_id, self._name, self._spec.directions)

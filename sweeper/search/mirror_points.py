@@ -33,6 +33,7 @@ def claim_points(storage: BaseStorage, study_id: int, mark: str, space: MirrorSp
         frozen.user_attrs[CLAIM] = f"{mark}:{optuna_trial_id}"
         point = _point(frozen, space)
         if point is None:
+            storage.set_trial_system_attr(optuna_trial_id, FIXED_PARAMS, {})  # the dashboard takes it for a mapping
             _finish(storage, optuna_trial_id, "its fixed parameters are no mapping from names to values")
         else:
             yield point

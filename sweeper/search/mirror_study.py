@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -45,8 +45,12 @@ class Access(Protocol):
         """Make the schema; say whether Optuna's tables are there."""
         ...
 
-    def lock(self) -> AbstractContextManager[None]:
-        """Be the only one that makes tables or studies."""
+    def lock(self, *, unless: Callable[[], bool]) -> AbstractContextManager[bool]:
+        """Be the only one that makes tables or studies, unless somebody has done so."""
+        ...
+
+    def close(self) -> None:
+        """Close every connection that was given."""
         ...
 
 
@@ -76,10 +80,12 @@ def open_storage(access: Access) -> RDBStorage:
         Exception: whatever Optuna and SQLAlchemy raise.
     """
     logging.getLogger(RDBStorage.__module__).setLevel(logging.WARNING)  # it tells of every new study
-    if access.prepare():
-        return _open(access, make_tables=False)
-    with access.lock():
-        return _open(access, make_tables=True)
+    try:
+        with access.lock(unless=access.prepare) as is_first:
+            return _open(access, make_tables=is_first)
+    except BaseException:
+        access.close()
+        raise
 
 
 def _open(access: Access, *, make_tables: bool) -> RDBStorage:
@@ -91,7 +97,6 @@ def _open(access: Access, *, make_tables: bool) -> RDBStorage:
     )
     found, wanted = storage.get_current_version(), storage.get_head_version()
     if found != wanted:
-        storage.engine.dispose()
         raise OldTables(
             f"the mirror's tables are of Optuna's version {found}, the installed Optuna has {wanted}",
             remedy='Run `optuna storage upgrade --storage "$(sweeper url --optuna --show-password)"`, or install the '

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import optuna
+import sqlalchemy as sa
 
 from sweeper.coordinator.mirror_rebuild import rebuild_mirror
 from sweeper.coordinator.mirroring import StudyMirroring
@@ -197,6 +198,9 @@ class SearchWorld:
 
     def release(self, grant: Grant, outcome: AttemptOutcome, **settings: Any) -> TrialState:
         return release_trial(self.db, grant.lease, outcome=outcome, **{"reason": "told to", **settings})
+
+    def sql(self, text: str, **parameters: Any) -> Sequence[sa.Row[Any]]:
+        return self.db.run(sa.text(text), parameters)
 
     def trial(self, number: int) -> Trial:
         return trials(self.db, self.sweep.sweep_id, [number])[0]
