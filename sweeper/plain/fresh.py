@@ -11,7 +11,9 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,33 +23,42 @@ from sweeper.launch.worker_role import Work, worker_role
 from sweeper.model.tagged import from_tagged, to_tagged
 from sweeper.model.trial import Json
 from sweeper.plain.config import Configs
-from sweeper.plain.objective import Function, Reference, find, look_in, reference_to
+from sweeper.plain.objective import Reference, find, look_in
 from sweeper.plain.task import PlainTask
 from sweeper.settings import IdentitySettings
 from sweeper.trial.child import child_role
 from sweeper.trial.fresh import FreshParent, FreshProcess, run_role_from_environment
 from sweeper.trial.spawning import CHILD_ROLE, Role, SpawnFailed
-from sweeper.wiring import WORKER_ROLE
+from sweeper.wiring import EXIT_BAD_INPUT, WORKER_ROLE
 
 MODULE: Final = "sweeper.plain.fresh"
-_NOTE: Final = "sweep"
+_NOTE: Final = "imports"
+"""The key in a role's payload."""
+_PROBE: Final = "probe"
+_PROBE_S: Final = 300.0
+"""How long importing the function may take before that is given up."""
+_LOOK_S: Final = 0.02
 
 
 class ImportingParent:
     """A spawner whose processes import the function; implements `Spawner`."""
 
     def __init__(
-        self, function: Function, configs: Configs, identity: IdentitySettings, values: Mapping[str, Any]
-    ) -> None:  # Any: settings, each of its own type
+        self,
+        refer: Callable[[], Reference],
+        configs: Configs,
+        identity: IdentitySettings,
+        values: Mapping[str, Any],  # Any: settings, each of its own type
+    ) -> None:
         """Remember what a new interpreter has to know.
 
         Args:
-            function: the objective.
+            refer: says where the objective is, or raises the `UserError` that it cannot be imported.
             configs: its fixed values.
             identity: what counts as the same config.
             values: all settings, for workers.
         """
-        self._function = function
+        self._refer = refer
         self._configs = configs
         self._identity = identity
         self._values = dict(values)
@@ -69,17 +80,35 @@ class ImportingParent:
     def close(self) -> None:
         """Nothing is held."""
 
-    def check(self) -> None:
-        """See whether it could start anything.
+    def check(self, reason: str) -> None:
+        """See whether a fresh interpreter gets to the function, by starting one; it trains nothing.
+
+        Args:
+            reason: why trials will need fresh interpreters, for the message.
 
         Raises:
-            SpawnFailed: the function or the fixed values cannot be handed to another interpreter.
+            UserError: it does not, so no trial would; says why.
         """
-        self._note(for_worker=False)
+        with tempfile.TemporaryFile() as output:
+            try:
+                process = self.spawn(_PROBE, {}, output=output.fileno())
+            except SpawnFailed as error:
+                raise UserError(f"trials need fresh interpreters, as {reason}; and {error}") from error
+            try:
+                status = _wait(process)
+            finally:
+                process.close()
+            if status != 0:
+                output.seek(0)
+                printed = output.read().decode(errors="replace").strip()
+                raise UserError(
+                    f"trials need fresh interpreters, as {reason}; and one that imports the objective "
+                    f"ended with {'status ' + str(status) if status is not None else 'no word'}:\n{printed}"
+                )
 
     def _note(self, *, for_worker: bool) -> Json:
         try:
-            reference = reference_to(self._function)
+            reference = self._refer()
             base = to_tagged(self._configs.base)
         except UserError as error:
             raise SpawnFailed(str(error)) from error
@@ -93,6 +122,14 @@ class ImportingParent:
             "arguments": list(sys.argv),
         }
         return note | {"settings": self._values} if for_worker else note
+
+
+def _wait(process: FreshProcess) -> int | None:
+    for _ in range(round(_PROBE_S / _LOOK_S)):
+        if (ended := process.exit_status()) is not None:
+            return ended.code
+        threading.Event().wait(_LOOK_S)
+    return None
 
 
 def is_fresh_process() -> bool:
@@ -124,14 +161,29 @@ def _worker(payload: Json, descriptors: tuple[int, ...]) -> int:
     settings = resolve_settings(note["settings"], written=str)
     work = Work(
         children={CHILD_ROLE: child_role(PlainTask(lambda: function, configs))},
-        fallback=ImportingParent(function, configs, identity, note["settings"]),
+        fallback=ImportingParent(lambda: reference, configs, identity, note["settings"]),
         places=settings.places,
         settings=settings.worker,
     )
     return worker_role(work).main(payload, descriptors)
 
 
-_ROLES: Final = {CHILD_ROLE: Role(main=_child), WORKER_ROLE: Role(main=_worker, survives=True)}
+def _probe(payload: Json, descriptors: tuple[int, ...]) -> int:
+    parts: Any = payload  # Any: as `spawn` made it
+    _, reference, _, _ = _task(parts[_NOTE])
+    try:
+        find(reference)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return EXIT_BAD_INPUT
+    return 0
+
+
+_ROLES: Final = {
+    _PROBE: Role(main=_probe),
+    CHILD_ROLE: Role(main=_child),
+    WORKER_ROLE: Role(main=_worker, survives=True),
+}
 
 
 def main() -> None:

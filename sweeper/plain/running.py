@@ -14,13 +14,14 @@ from sweeper.launch.worker_role import CHECK, WORKER, AskedRole, Work, asked_rol
 from sweeper.plain.command import Command
 from sweeper.plain.file import request_from_file
 from sweeper.plain.fresh import ImportingParent, is_fresh_process
+from sweeper.plain.objective import reference_to
 from sweeper.plain.request import SweepRequest
 from sweeper.plain.task import PlainTask
 from sweeper.results.records import SweepResult
 from sweeper.trial.child import child_role
 from sweeper.trial.fresh import COORDINATOR
 from sweeper.trial.session import current_session
-from sweeper.trial.spawning import CHILD_ROLE, SpawnFailed
+from sweeper.trial.spawning import CHILD_ROLE
 from sweeper.trial.warm_parent import WarmParent
 from sweeper.wiring import WORKER_ROLE, connect
 
@@ -69,7 +70,7 @@ def run_request(request: SweepRequest, asked: AskedRole | None) -> SweepResult:
         _check_asked(asked, request.name)
     settings = request.settings
     children = {CHILD_ROLE: child_role(PlainTask(lambda: request.function, request.configs))}
-    fresh = ImportingParent(request.function, request.configs, settings.identity, request.values)
+    fresh = ImportingParent(lambda: reference_to(request.function), request.configs, settings.identity, request.values)
     work = Work(children=children, fallback=fresh, places=settings.places, settings=settings.worker)
     if asked is not None and asked.kind == WORKER:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
@@ -80,7 +81,8 @@ def run_request(request: SweepRequest, asked: AskedRole | None) -> SweepResult:
         if asked is None:  # before any connection or thread of ours exists
             warm = WarmParent.fork({**children, WORKER_ROLE: worker_role(work)})
             opened.callback(warm.close)
-            _check_reachable(warm, fresh)
+            if (reason := warm.fork_safety()) is not None:
+                fresh.check(reason)
             coordinator = settings.coordinator
         backends = connect(settings.places)
         opened.callback(backends.close)
@@ -95,16 +97,3 @@ def _check_asked(asked: AskedRole, name: str) -> None:
         )
     if asked.sweep is not None and asked.sweep != name:
         raise UserError(f"this command runs the sweep {name!r}, and {asked.sweep!r} was asked for", remedy=_ONE_SWEEP)
-
-
-def _check_reachable(warm: WarmParent, fresh: ImportingParent) -> None:
-    """Where trials cannot be forked, a function that nothing can import would fail every one of them (CLEAR).
-
-    Raises:
-        UserError: it is so.
-    """
-    try:
-        fresh.check()
-    except SpawnFailed as error:
-        if (reason := warm.fork_safety()) is not None:
-            raise UserError(f"trials cannot be forked off this process, as {reason}; and {error}") from error

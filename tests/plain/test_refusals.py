@@ -9,9 +9,15 @@ import pytest
 from tests.plain.desk import FILE, Desk
 
 pytestmark = pytest.mark.slow
-PARALLEL = (  # after this, a forked child hangs in its first parallel region
-    "import torch\ntorch.set_num_threads(2)\ntorch.ones(1 << 20).add_(1).sum().item()\n"
-)
+PARALLEL = """
+import ctypes
+import importlib.util
+import pathlib
+
+library = next(pathlib.Path(importlib.util.find_spec("sklearn").origin).parents[1].glob("scikit_learn.libs/libgomp*"))
+ctypes.CDLL(str(library)).GOMP_parallel(ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p), None, 2, 0)
+"""
+"""After this, a forked child would hang in its first parallel region; as a script that computes when it is imported."""
 
 
 def test_a_function_that_cannot_be_imported_is_refused_where_forking_is_impossible(desk: Desk) -> None:
@@ -30,13 +36,27 @@ def test_an_importable_function_trains_in_fresh_interpreters_where_forking_is_im
     assert len(desk.counted()) == 2
 
 
-def test_a_script_without_a_guard_says_so_when_it_is_imported_for_a_trial(desk: Desk) -> None:
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (('if __name__ == "__main__":', "if True:"), "put the call below"),
+        (("def own", 'if __name__ != "__main__":\n    import no_such_package\ndef own'), "no_such_package"),
+    ],
+    ids=["a call without a guard", "a module that cannot be imported"],
+)
+def test_what_keeps_trials_from_being_started_afresh_is_told_before_any_exists(
+    desk: Desk, change: tuple[str, str], told: str
+) -> None:
+    """CLEAR."""
     desk.script(prolog=f"{PARALLEL}def own(config):\n    return 1.0\n", objective="own")
     path = desk.root / "search.py"
-    path.write_text(path.read_text().replace('if __name__ == "__main__":', "if True:"))
-    ended = desk.sweep(n_trials=1, retry={"max_crashes": 1})
-    assert "__main__" in ended.stderr
-    assert "put the call below" in ended.stderr
+    path.write_text(path.read_text().replace(*change))
+    ended = desk.sweep(n_trials=1)
+    assert ended.status == 1
+    assert "trials need fresh interpreters" in ended.stderr
+    assert told in ended.stderr
+    assert desk.counted() == {}
+    assert "attempt" not in ended.stderr
 
 
 @pytest.mark.parametrize(
