@@ -13,7 +13,7 @@ from sweeper.trial.fresh import run_role_from_environment
 from sweeper.trial.spawning import CHILD_ROLE, Role
 
 
-def exact(workers: int = 0, epochs: int = 3, pause_s: float = 0.0) -> float:
+def exact(workers: int = 0, epochs: int = 3, pause_s: float = 0.0, lr: float = 0.01) -> float:
     """Everything that matters is registered or in `run.state`."""
     import threading
 
@@ -31,8 +31,8 @@ def exact(workers: int = 0, epochs: int = 3, pause_s: float = 0.0) -> float:
             return torch.full((4,), float(index)) + noise
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(8))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=30)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 10 * lr, total_steps=30)
     loader = torch.utils.data.DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=workers)
     run = sweeper.resume(model=model, optimizer=optimizer, scheduler=scheduler)
     for _ in run.epochs(epochs):

@@ -150,10 +150,10 @@ class SearchBench(Bench):
         """What the trial's training gives after so many steps, undisturbed."""
         return expected_value(self.trial(number).config_hash, steps)
 
-    def run_to(self, *states: TrialState, limit_s: float = 300.0) -> None:
+    def run_to(self, *states: TrialState, number: int = 0, limit_s: float = 300.0) -> None:
         """Let time pass until the trial is in one of the states, looking only now and then."""
         end_s = self.world.now_s + limit_s
-        while self.trial().state not in states and self.world.now_s < end_s:
+        while self.trial(number).state not in states and self.world.now_s < end_s:
             self.run(2)
 
     def kill(self, process: Process) -> None:
