@@ -6,29 +6,25 @@ settled early is kept back, and a proposal that would have to be made without an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sweeper.coordinator.records import settled
-from sweeper.ids import TrialId
 from sweeper.model.search import Decision, Numbered, SearchSpec
 from sweeper.model.states import TrialState
-from sweeper.model.trial import Json, Report
+from sweeper.model.trial import Json
 
 if TYPE_CHECKING:  # a plain grid has no use for Optuna, whose import takes longer than a short trial
     from sweeper.search.optimizer import Optimizer
-
-ReadReports = Callable[[Sequence[TrialId]], Mapping[TrialId, tuple[Report, ...]]]
 
 
 class Feed:
     """Keeps the optimizer's study in line with the numbers, a step behind where the search is deterministic."""
 
-    def __init__(self, optimizer: Optimizer, spec: SearchSpec, read_reports: ReadReports) -> None:
+    def __init__(self, optimizer: Optimizer, spec: SearchSpec) -> None:
         self.optimizer = optimizer
         self._lag = spec.lag if spec.deterministic else None
-        self._read_reports = read_reports
         self._kept_back: dict[int, Numbered] = {}
 
     @property
@@ -41,7 +37,7 @@ class Feed:
         self.drop()
         seen_to = self.seen_to(len(rows))
         shown = []
-        for row in self._with_reports(rows):
+        for row in rows:
             if row.number > seen_to and settled(row) and row.state is not None:
                 if not row.is_alias:
                     self._kept_back[row.number] = row
@@ -61,7 +57,7 @@ class Feed:
 
     def changed(self, rows: Iterable[Numbered]) -> None:
         """First numbers whose trials settled, or go on after a pause."""
-        for row in self._with_reports(list(rows)):
+        for row in rows:
             if self._lag is not None and settled(row):
                 self._kept_back[row.number] = row
             else:
@@ -81,18 +77,6 @@ class Feed:
     def finished_to(self, number: int) -> int | None:
         """As a pruner wants it: None where it sees everything that there is."""
         return None if self._lag is None else self.seen_to(number)
-
-    def _with_reports(self, rows: Sequence[Numbered]) -> Sequence[Numbered]:
-        """Give completed trials their reports, where the sampler or the pruner looks at them."""
-        if not self.optimizer.wants_reports:
-            return rows
-        wanted = [
-            row.trial_id
-            for row in rows
-            if row.state is TrialState.COMPLETED and not row.is_alias and row.trial_id is not None and not row.reports
-        ]
-        reports = self._read_reports(wanted) if wanted else {}
-        return [replace(row, reports=reports.get(row.trial_id, row.reports)) if row.trial_id else row for row in rows]
 
 
 def _as_running(row: Numbered) -> Numbered:

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from sweeper.ids import TrialNumber
+from sweeper.model.best import keeps_constraints
 from sweeper.model.objective import objective_values
-from sweeper.model.search import Direction, Numbered
+from sweeper.model.search import Constraint, Direction, Numbered
 from sweeper.model.states import ObjectiveFault, TrialState
 
 
@@ -22,8 +23,10 @@ def settled(row: Numbered) -> bool:
 class Records:
     """The numbers of a search, in line with the ledger as of the last look."""
 
-    def __init__(self, directions: Sequence[Direction]) -> None:
+    def __init__(self, directions: Sequence[Direction], constraints: Sequence[Constraint] = ()) -> None:
+        """With constraints, rows of completed trials come with their reports."""
         self._directions = tuple(directions)
+        self._constraints = tuple(constraints)
         self.load(())
 
     def load(self, rows: Iterable[Numbered]) -> None:
@@ -39,7 +42,7 @@ class Records:
         self.repeats = 0
         self.repeats_in_a_row = 0
         self.best: tuple[TrialNumber, float] | None = None
-        """The best completed trial by the first objective."""
+        """The best completed and feasible trial by the first objective."""
         self.ended_without_value = 0
         """Trials seen to become final here that failed because their function returned None."""
         self.settled_lately = 0
@@ -116,11 +119,14 @@ class Records:
         return self._directions[0] is Direction.MINIMIZE
 
     def _note_value(self, row: Numbered) -> None:
-        if row.state is not TrialState.COMPLETED:
+        if row.state is not TrialState.COMPLETED or not self._feasible(row):
             return
         values = objective_values(row.result, len(self._directions))
         if isinstance(values, tuple) and (self.best is None or self._better(values[0], self.best[1])):
             self.best = (TrialNumber(row.number), values[0])
+
+    def _feasible(self, row: Numbered) -> bool:
+        return keeps_constraints(self._constraints, row.reports[-1].metrics if row.reports else {})
 
     def _better(self, one: float, other: float) -> bool:
         return one < other if self._minimizes else one > other

@@ -17,12 +17,12 @@ from sweeper.coordinator.feeding import Feed
 from sweeper.coordinator.parts import SearchPlan, SearchStanding
 from sweeper.coordinator.places import free_places
 from sweeper.coordinator.proposing import Chooser, Proposer
+from sweeper.coordinator.reading import Reader
 from sweeper.coordinator.records import Records, settled
 from sweeper.coordinator.scheduling import RUNG_KINDS, Rungs
 from sweeper.errors import CoordinatorLost, LedgerUnavailable, NumberTaken
 from sweeper.ledger.commands import cancel_open
-from sweeper.ledger.decisions import decisions, reports_by_trial
-from sweeper.ledger.proposals import history, numbered
+from sweeper.ledger.decisions import decisions
 from sweeper.ledger.searches import SearchStanding as LedgerStanding
 from sweeper.ledger.searches import end_search, finish_search, request_open, resume_search, search_standing, study_attrs
 from sweeper.model.plan import SearchEnd
@@ -72,9 +72,9 @@ class Searching:
         """
         spec = plan.spec
         self._chooser, self._plan, self._clock, self._workers = chooser, plan, clock, workers
-        self._records = Records(spec.directions)
-        database = chooser.database
-        self._feed = Feed(optimizer, spec, lambda trial_ids: reports_by_trial(database, trial_ids))
+        self._records = Records(spec.directions, spec.constraints)
+        self._reader = Reader(chooser.database, chooser.sweep_id, with_reports=optimizer.wants_reports)
+        self._feed = Feed(optimizer, spec)
         self._proposer = Proposer(chooser, plan, self._records, self._feed, note)
         self._decider = None if spec.pruner is None else Decider(chooser, self._feed)
         self._rungs = None if spec.scheduler is None else Rungs(chooser, plan, self._records, seed=seed, note=note)
@@ -138,7 +138,7 @@ class Searching:
             return
         self._fence = fence
         if foreign:
-            for row in history(self._chooser.database, self._chooser.sweep_id, first=records.next_number):
+            for row in self._reader.history(records.next_number):
                 records.add(row)
                 self._changed.add(row.number)
         now_s = self._clock.monotonic_s()
@@ -154,14 +154,14 @@ class Searching:
         if fence is not None:
             self._proposer.enqueue_own()
         request_open(chooser.database, chooser.sweep_id, chooser.asker_id)
-        self._rows = history(chooser.database, chooser.sweep_id)
+        self._rows = self._reader.history()
         self._records.load(self._rows)
         self._revision, self._fence, self._stale = seen.revision, fence, False
         self._changed |= self._records.open.keys()
         self._moved = True
 
     def _look_at(self, numbers: Sequence[int]) -> None:
-        for row in numbered(self._chooser.database, self._chooser.sweep_id, numbers):
+        for row in self._reader.numbered(numbers):
             before = self._records.update(row)
             if before is None:
                 continue
@@ -181,7 +181,7 @@ class Searching:
             return
         chooser = self._chooser
         if self._rows is None:  # read in an earlier turn, in which nothing was to be chosen
-            self._rows = history(chooser.database, chooser.sweep_id)
+            self._rows = self._reader.history()
             self._records.load(self._rows)
         kinds = (DecisionKind.REPORT,) if self._rungs is None else RUNG_KINDS
         wanted = self._decider is not None or self._rungs is not None

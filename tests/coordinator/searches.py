@@ -134,9 +134,9 @@ class Search:
             reason="no objective", outcome_key="k", outcome_hash="h", outcome_stored=True, fault=fault,
         )  # fmt: skip
 
-    def report(self, grant: Grant, step: int, value: float) -> SearchStop | None:
+    def report(self, grant: Grant, step: int, value: float, **metrics: float) -> SearchStop | None:
         """Report an intermediate value, as the holder."""
-        reports = [Report(step=step, at_step=step, value=value)]
+        reports = [Report(step=step, at_step=step, value=value, metrics=metrics)]
         return record_reports(self.db, grant.lease, reports, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S)
 
     def _sweep(self) -> Any:

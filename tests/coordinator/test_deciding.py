@@ -67,6 +67,7 @@ def test_a_pruned_trials_history_ends_at_the_report_that_was_decided_on(begin: B
         assert (mine[-1].action == "prune") is (row.state is PRUNED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_every", [1, 3])
 @pytest.mark.parametrize(
     "settings",
@@ -107,6 +108,7 @@ def test_promotion_brings_the_best_to_the_end_and_prunes_who_is_left(begin: Begi
     assert all(row.result is not None for row in run.rows()), "a left-over trial has its last rung's value"
 
 
+@pytest.mark.slow
 def test_a_population_exploits_its_better_members(begin: Begin) -> None:
     """PBT: an heir goes on from another trial's checkpoint with parameters near that one's, and keeps its number."""
     run = begin(n_trials=4, scheduler=PBT, space={"x": FloatRange(low=0.1, high=10.0)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,11 @@ from sweeper.coordinator.parts import SearchLimits
 from sweeper.errors import CoordinatorLost, LedgerUnavailable
 from sweeper.ledger.commands import retry_trials
 from sweeper.ledger.requests import retire_asker
+from sweeper.ledger.search_progress import search_progress
 from sweeper.ledger.statements import Statements
 from sweeper.ledger.sweeps import find_sweep
 from sweeper.model.plan import SearchEnd
-from sweeper.model.search import Direction
+from sweeper.model.search import Constraint, Direction
 from sweeper.model.space import Choices, FloatRange
 from sweeper.model.states import ObjectiveFault, SweepState, TrialState
 from sweeper.model.trial import Grant
@@ -93,6 +95,7 @@ def test_replies_that_are_lost_change_nothing(begin: Any) -> None:
     assert shaky.sequence() == straight.sequence()
 
 
+@pytest.mark.slow
 def test_with_several_workers_a_deterministic_search_does_not_see_who_was_quicker(begin: Any) -> None:
     """SAME to W workers: proposal n sees as finished exactly the trials up to n - W."""
     sequences = []
@@ -255,6 +258,21 @@ def test_a_value_that_is_good_enough_ends_the_search_and_cancels_what_is_open(be
     assert run.start(limits=SearchLimits(value=0.99)).turn().end is None
     assert len(run.rows()) > before
     assert _sweep(run).state is SweepState.ACTIVE
+
+
+def test_a_trial_that_breaks_a_constraint_is_not_the_best_and_ends_nothing(begin: Any) -> None:
+    """Its value is what the function returned; whether it counts is for its last report to say."""
+    run = begin(
+        n_trials=3, limits=SearchLimits(value=0.5), constraints=(Constraint(metric="latency_ms", at_most=20.0),)
+    )
+    command = run.start()
+    for latency_ms, value in [(35.0, 0.1), (12.0, 0.8)]:
+        assert command.turn().end is None
+        grant = run.world.lease()
+        run.report(grant, 1, value, latency_ms=latency_ms)
+        run.world.complete(grant.lease, value)
+    assert command.turn().progress.best == (1, 0.8)
+    assert search_progress(run.db, run.world.sweep_id) == replace(command.turn().progress, mirror_lag=2)
 
 
 def test_when_the_time_is_up_the_run_stops_and_its_trials_wait_for_the_next(begin: Any) -> None:
