@@ -104,9 +104,12 @@ def test_a_paused_trial_saves_is_released_and_goes_on_from_there_when_promoted(m
     assert outcomes(bench) == [AttemptOutcome.PAUSED, AttemptOutcome.COMPLETED]
 
 
+@pytest.mark.parametrize("search", [RUNGS, WAITING_RUNGS], ids=["in passing", "waiting"])
 def test_a_child_that_cannot_save_is_paused_at_its_next_report_and_begins_again_when_promoted(
-    make_bench: MakeBench,
+    make_bench: MakeBench, search: SearchSpec
 ) -> None:
+    """The rung's report is made again, and what was decided on it then no longer holds the trial."""
+
     class Stateless(ReportingChild):
         def _begin(self) -> None:
             super()._begin()
