@@ -124,8 +124,16 @@ PRUNERS: Final[Mapping[str, Node]] = {
 SCHEDULERS: Final[Mapping[str, Node]] = {
     "none": {},
     "asha": {"kind": "asha", "mode": "promote", "min_resource": 1, "max_resource": None, "reduction_factor": 3},
-    "hyperband": {"kind": "hyperband", "min_resource": 1, "max_resource": "???", "reduction_factor": 3},
-    "pbt": {"kind": "pbt"},
+    "hyperband": {"kind": "hyperband", "min_resource": 1, "max_resource": None, "reduction_factor": 3},
+    "pbt": {
+        "kind": "pbt",
+        "interval": None,
+        "max_resource": None,
+        "quantile": 0.25,
+        "resample_probability": 0.25,
+        "perturb_factors": [0.8, 1.2],
+        "mutate": None,
+    },
 }
 
 GROUPS: Final[Mapping[str, Mapping[str, Node]]] = {
