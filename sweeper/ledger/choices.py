@@ -6,10 +6,13 @@ after the other, and a coordinator that was replaced changes nothing any more (F
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sweeper.errors import CoordinatorLost
 from sweeper.ids import CoordinatorId, SweepId
+from sweeper.model.trial import Json
 
 LEADS: Final = "c.sweep_id = :sweep_id AND c.coordinator_id = :coordinator_id AND c.fence = :fence"
 """Guard of the row `sweeper.coordinators c`."""
@@ -19,14 +22,23 @@ LEADING: Final = f"""led AS MATERIALIZED (
 )"""
 """A CTE, the first of its statement: one row while the caller leads."""
 
-MERGED_ATTRS: Final = """(
-    SELECT json_object_agg(m.key, m.value) FROM (
-        SELECT o.key, o.value FROM json_each(coalesce(s.study_attrs, '{}')) o
-        WHERE o.key NOT IN (SELECT json_object_keys(:study_attrs))
-        UNION ALL SELECT n.key, n.value FROM json_each(:study_attrs) n
-    ) m
+
+def attrs_kept(by: str) -> str:
+    """Give the CTE that keeps the study attributes that a choice changed, once CTE `by` (sweep_id) has a row."""
+    return f"""kept AS (
+    INSERT INTO sweeper.study_attrs (sweep_id, key, value)
+    SELECT b.sweep_id, n.key, CAST(n.value AS json)
+    FROM {by} b, unnest(:attr_keys, :attr_values) AS n (key, value)
+    ON CONFLICT (sweep_id, key) DO UPDATE SET value = excluded.value
 )"""
-"""The study attributes of sweep `s` with those given put over them; `json`, so that every number keeps its text."""
+
+
+def attr_parameters(attrs: Mapping[str, Json]) -> dict[str, Any]:
+    """The parameters of `attrs_kept`."""
+    return {
+        "attr_keys": list(attrs),
+        "attr_values": [json.dumps(value, allow_nan=False) for value in attrs.values()],
+    }
 
 
 def leader(sweep_id: SweepId, coordinator_id: CoordinatorId, fence: int) -> dict[str, Any]:

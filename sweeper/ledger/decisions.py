@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from sweeper.ids import CoordinatorId, SweepId, TrialId
 from sweeper.ledger.bulk import many
-from sweeper.ledger.choices import LEADING, MERGED_ATTRS, coordinator_lost, leader
+from sweeper.ledger.choices import LEADING, attr_parameters, attrs_kept, coordinator_lost, leader
 from sweeper.ledger.guards import NOW
 from sweeper.ledger.numbers import read_reports
 from sweeper.ledger.sql import statement
@@ -94,11 +94,7 @@ WITH {LEADING}, {_GIVEN}, target AS MATERIALIZED (
     ) m
     WHERE t.trial_id = m.trial_id AND t.lineage = m.lineage AND t.state IN ('pending', 'running')
       AND t.stop_kind IS NULL
-    RETURNING t.trial_id
-), kept AS (
-    UPDATE sweeper.sweeps s SET study_attrs = {MERGED_ATTRS} FROM led l
-    WHERE s.sweep_id = l.sweep_id AND :study_attrs IS NOT NULL AND (SELECT count(*) FROM stopped) >= 0
-)
+), {attrs_kept("led")}
 SELECT m.trial_id, m.lineage, m.kind, m.step, m.position FROM led l LEFT JOIN made m ON true
 """)
 
@@ -113,8 +109,7 @@ _DECIDED = statement(f"""
 """)
 
 _ASKED = statement("""
-SELECT (s.search ->> 'pruner' IS NOT NULL)::int + (s.search ->> 'scheduler' IS NOT NULL)::int AS kinds
-FROM sweeper.trials t JOIN sweeper.sweeps s ON s.sweep_id = t.sweep_id WHERE t.trial_id = :trial_id
+SELECT s.search FROM sweeper.trials t JOIN sweeper.sweeps s ON s.sweep_id = t.sweep_id WHERE t.trial_id = :trial_id
 """)
 
 
@@ -172,7 +167,7 @@ def record_decisions(
     made: list[Decision] = []
     for start in range(0, max(len(decisions), 1), BATCH):
         batch = decisions[start : start + BATCH]
-        made += _record(db, leader(sweep_id, coordinator_id, fence), batch, study_attrs or None)
+        made += _record(db, leader(sweep_id, coordinator_id, fence), batch, study_attrs or {})
     return made
 
 
@@ -185,16 +180,18 @@ def decided(db: Statements, trial_id: TrialId, lineage: int, step: int) -> Decis
     for decision in found:
         if decision.action != "go_on":
             return decision
-    if not found or len(found) < db.run(_ASKED, {"trial_id": trial_id})[0].kinds:
+    if not found:
         return None
-    return found[0]
+    search = db.run(_ASKED, {"trial_id": trial_id})[0].search or {}
+    asked = sum(search.get(name) is not None for name in ("pruner", "scheduler"))
+    return found[0] if len(found) >= asked else None
 
 
 def _record(
-    db: Statements, leading: Mapping[str, Any], batch: Sequence[Decision], study_attrs: Mapping[str, Json] | None
+    db: Statements, leading: Mapping[str, Any], batch: Sequence[Decision], study_attrs: Mapping[str, Json]
 ) -> list[Decision]:
     given = given_parameters(batch)
-    rows = db.run(_RECORD, {"now": db.now, **leading, **given, "study_attrs": study_attrs and dict(study_attrs)})
+    rows = db.run(_RECORD, {"now": db.now, **leading, **given, **attr_parameters(study_attrs)})
     if not rows:
         raise coordinator_lost(leading["sweep_id"], leading["coordinator_id"], leading["fence"])
     orders = {(row.trial_id, row.lineage, row.kind, row.step): row.position for row in rows}

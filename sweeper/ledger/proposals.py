@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from sweeper.errors import CoordinatorLost, NumberTaken
 from sweeper.ids import AskerId, CoordinatorId, SweepId, TrialId
-from sweeper.ledger.choices import LEADS, MERGED_ATTRS, coordinator_lost, leader
+from sweeper.ledger.choices import LEADS, attr_parameters, attrs_kept, coordinator_lost, leader
 from sweeper.ledger.numbers import read_numbers
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
@@ -62,10 +62,7 @@ WITH led AS MATERIALIZED (
 ), tried AS (
     UPDATE sweeper.enqueued e SET number = :number FROM taken k
     WHERE e.sweep_id = k.sweep_id AND e.key = :key AND e.number IS NULL
-), kept AS (
-    UPDATE sweeper.sweeps s SET study_attrs = {MERGED_ATTRS} FROM taken k
-    WHERE s.sweep_id = k.sweep_id AND :study_attrs IS NOT NULL
-)
+), {attrs_kept("taken")}
 SELECT t.trial_id, t.number, t.state FROM taken k LEFT JOIN trial t ON true
 """)
 
@@ -144,7 +141,7 @@ def add_number(
         "reason": None if trial is not None else storable(new.reason or "refused"),
         "proposal": suggestion.proposal.as_json(),
         "key": suggestion.proposal.enqueued,
-        "study_attrs": dict(suggestion.study_attrs) or None,
+        **attr_parameters(suggestion.study_attrs),
     }
     rows = db.run(_ADD, parameters)
     if not rows:

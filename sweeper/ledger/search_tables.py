@@ -8,7 +8,7 @@ from sweeper.ledger.tables import SCHEMA, checkpoints, metadata, moment, one_of,
 from sweeper.model.search import DecisionKind
 from sweeper.model.states import PinReason, PointSource
 
-__all__ = ["SCHEMA", "decisions", "enqueued", "metadata", "mirrored", "pins"]
+__all__ = ["SCHEMA", "decisions", "enqueued", "metadata", "mirrored", "pins", "study_attrs"]
 
 decisions = sa.Table(
     "decisions",
@@ -29,6 +29,15 @@ decisions = sa.Table(
     sa.CheckConstraint("action IN ('go_on', 'pause', 'prune')", name="action"),
     sa.Index("decisions_sweep_id_position", "sweep_id", "position"),
     comment="choices of the search, each made once",
+)
+
+study_attrs = sa.Table(
+    "study_attrs",
+    metadata,
+    sa.Column("sweep_id", sa.Text, sa.ForeignKey(sweeps.c.sweep_id, ondelete="CASCADE"), primary_key=True),
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("value", sa.JSON, nullable=False, comment="tagged JSON"),
+    comment="what samplers keep in the study",
 )
 
 pins = sa.Table(

@@ -17,7 +17,9 @@ from sweeper.model.trial import Json
 RECENT_S: Final = 60.0
 """A worker that holds nothing is live while it asked for a trial within this time."""
 
-_STUDY_ATTRS = statement("SELECT s.study_attrs FROM sweeper.sweeps s WHERE s.sweep_id = :sweep_id")
+_STUDY_ATTRS = statement("SELECT a.key, a.value FROM sweeper.study_attrs a WHERE a.sweep_id = :sweep_id ORDER BY a.key")
+
+_SEARCH = statement("SELECT s.search FROM sweeper.sweeps s WHERE s.sweep_id = :sweep_id")
 
 _END = statement(f"""
 WITH {LEADING}, ended AS (
@@ -37,7 +39,7 @@ _FINISH = statement("""
 UPDATE sweeper.sweeps s SET state = 'finished'
 FROM sweeper.sweeps w JOIN sweeper.coordinators c ON c.sweep_id = w.sweep_id
 WHERE s.sweep_id = :sweep_id AND w.sweep_id = s.sweep_id AND w.revision = s.revision AND s.state = 'active'
-  AND (s.ended_reason IS NOT NULL OR c.next_number >= (s.search ->> 'n_trials')::int)
+  AND (s.ended_reason IS NOT NULL OR c.next_number >= :expected)
   AND NOT EXISTS (SELECT FROM sweeper.trials t WHERE t.sweep_id = :sweep_id AND t.finished_at IS NULL)
 """)
 
@@ -83,8 +85,7 @@ class SearchStanding:
 
 def study_attrs(db: Statements, sweep_id: SweepId) -> dict[str, Json]:
     """Give the attributes that samplers keep in the study, as tagged JSON."""
-    rows = db.run(_STUDY_ATTRS, {"sweep_id": sweep_id})
-    return dict(rows[0].study_attrs or {}) if rows else {}
+    return {row.key: row.value for row in db.run(_STUDY_ATTRS, {"sweep_id": sweep_id})}
 
 
 def end_search(db: Statements, sweep_id: SweepId, coordinator_id: CoordinatorId, fence: int, *, reason: str) -> None:
@@ -104,7 +105,9 @@ def resume_search(db: Statements, sweep_id: SweepId) -> None:
 
 def finish_search(db: Statements, sweep_id: SweepId) -> None:
     """Mark the search finished, if it proposes no more and all its trials are final."""
-    db.run(_FINISH, {"sweep_id": sweep_id})
+    rows = db.run(_SEARCH, {"sweep_id": sweep_id})
+    if rows and rows[0].search is not None:
+        db.run(_FINISH, {"sweep_id": sweep_id, "expected": rows[0].search["n_trials"]})
 
 
 def search_standing(db: Statements, sweep_id: SweepId, *, recent_s: float = RECENT_S) -> SearchStanding:

@@ -97,7 +97,6 @@ sweeps = sa.Table(
     sa.Column("seed", sa.BigInteger, nullable=False),
     sa.Column("direction", sa.Text, comment="unused; upgrades only add, and older programs that still run select it"),
     sa.Column("search", sa.JSON, comment="what is searched and how; none for a plain grid"),
-    sa.Column("study_attrs", sa.JSON, comment="what samplers keep in the study, tagged JSON; none before the first"),
     sa.Column("ended_reason", sa.Text, comment="why the search proposes no more"),
     _big_count("revision", comment="raised when final trials are opened again: whatever was built on them is void"),
     sa.Column("identity", sa.JSON, nullable=False, comment="rules of config identity"),

@@ -9,17 +9,19 @@ import pytest
 from sweeper.errors import CoordinatorLost, NumberTaken
 from sweeper.ids import SweepId, TrialNumber
 from sweeper.ledger.commands import cancel_trials
+from sweeper.ledger.database import Database
+from sweeper.ledger.decisions import decided, decisions
 from sweeper.ledger.enqueued import enqueue, next_enqueued
 from sweeper.ledger.proposals import Added, history, numbered
 from sweeper.ledger.reads import trials
 from sweeper.ledger.requests import request_trials, retire_asker
 from sweeper.ledger.results import commit_result
-from sweeper.ledger.searches import search_standing, study_attrs
-from sweeper.model.search import Numbered, Proposal
+from sweeper.ledger.searches import finish_search, search_standing, study_attrs
+from sweeper.model.search import DecisionKind, Numbered, Proposal, SearchSpec
 from sweeper.model.space import Choices, FloatRange, IntRange
-from sweeper.model.states import AttemptOutcome, ObjectiveFault, PointSource, TrialState
+from sweeper.model.states import AttemptOutcome, ObjectiveFault, PointSource, SweepState, TrialState
 from tests.ledger.search_world import SearchWorld
-from tests.ledger.world import new_trial, new_trials
+from tests.ledger.world import Clock, new_trial, new_trials
 
 NAN = float("nan")
 
@@ -107,10 +109,10 @@ def test_a_proposal_whose_command_is_taken_for_dead_keeps_its_number(search: Sea
 def test_what_a_proposal_changed_in_the_study_is_kept_with_it(search: SearchWorld) -> None:
     """No state of a sampler is ever lost; numbers keep their text (TRUTH)."""
     search.propose(0, study_attrs={"qmc": 1, "big": 1e300, "one": 1.0})
-    search.propose(1, study_attrs={"qmc": 2, "deep": {"$tuple": [1, 2.0]}})
+    search.propose(1, study_attrs={"qmc": 2, "deep": {"$tuple": [1, 2.0, "a\x00\ud800"]}})
     search.propose(2)
     attrs = study_attrs(search.db, search.sweep_id)
-    assert attrs == {"qmc": 2, "big": 1e300, "one": 1.0, "deep": {"$tuple": [1, 2.0]}}
+    assert attrs == {"qmc": 2, "big": 1e300, "one": 1.0, "deep": {"$tuple": [1, 2.0, "a\x00\ud800"]}}
     assert isinstance(attrs["one"], float)
 
 
@@ -173,6 +175,25 @@ def test_history_can_be_read_in_parts_and_by_number(search: SearchWorld) -> None
     assert numbered(search.db, search.sweep_id, [4, 0]) == [everything[0], everything[4]]
     assert numbered(search.db, search.sweep_id, []) == []
     assert numbered(search.db, SweepId("none"), [1]) == []
+
+
+def test_text_that_a_column_could_not_hold_is_read_back_as_it_was(db: Database, clock: Clock) -> None:
+    """TRUTH. A choice may be any text, and so may what a function returns."""
+    odd = "a\x00b\ud800\u674e"
+    space = {"c": Choices(values=(odd, "b"))}
+    search = SearchWorld.begin(db, clock, search=SearchSpec(space=space, n_trials=1, pruner={"_target_": odd}))
+    search.propose(0, params={"c": odd}, attrs={"a": odd}, study_attrs={"s": odd})
+    grant = search.lease()
+    search.report(grant.lease, 1)
+    search.decide(search.decision(grant, 1, facts={"f": odd}))
+    assert decided(db, grant.lease.trial_id, 0, 1) is not None
+    search.complete(grant.lease, {"said": odd})
+    row = search.numbered(0)
+    assert (row.proposal.params, row.proposal.attrs, row.result) == ({"c": odd}, {"a": odd}, {"said": odd})
+    assert study_attrs(db, search.sweep_id) == {"s": odd}
+    assert decisions(db, search.sweep_id, kinds=[DecisionKind.REPORT])[0].facts == {"f": odd}
+    finish_search(db, search.sweep_id)
+    assert search_standing(db, search.sweep_id).state is SweepState.FINISHED
 
 
 def test_a_forged_proposal_is_data_and_nothing_else(search: SearchWorld) -> None:

@@ -86,7 +86,8 @@ PICTURE = (
     " WHERE t.sweep_id = :s ORDER BY 1, 2, 3",
     "SELECT t.number, c.step, c.state FROM sweeper.checkpoints c JOIN sweeper.trials t USING (trial_id)"
     " WHERE t.sweep_id = :s ORDER BY 1, 2",
-    "SELECT s.state, s.ended_reason, s.study_attrs::text, c.next_number, c.fence FROM sweeper.sweeps s"
+    "SELECT a.key, a.value::text FROM sweeper.study_attrs a WHERE a.sweep_id = :s ORDER BY 1",
+    "SELECT s.state, s.ended_reason, c.next_number, c.fence FROM sweeper.sweeps s"
     " JOIN sweeper.coordinators c USING (sweep_id) WHERE s.sweep_id = :s",
 )
 

@@ -26,6 +26,7 @@ def upgrade() -> None:
         schema="sweeper",
     )
     _decisions()
+    _study_attrs()
     _pins()
     _enqueued()
     _mirrored()
@@ -35,9 +36,6 @@ def upgrade() -> None:
 def _sweeps() -> None:
     for column in (
         sa.Column("search", sa.JSON(), comment="what is searched and how; none for a plain grid"),
-        sa.Column(
-            "study_attrs", sa.JSON(), comment="what samplers keep in the study, tagged JSON; none before the first"
-        ),
         sa.Column("ended_reason", sa.Text(), comment="why the search proposes no more"),
         sa.Column(
             "revision",
@@ -116,6 +114,21 @@ def _decisions() -> None:
     )
     op.create_index(
         "decisions_sweep_id_position", "decisions", ["sweep_id", "position"], unique=False, schema="sweeper"
+    )
+
+
+def _study_attrs() -> None:
+    op.create_table(
+        "study_attrs",
+        sa.Column("sweep_id", sa.Text(), nullable=False),
+        sa.Column("key", sa.Text(), nullable=False),
+        sa.Column("value", sa.JSON(), nullable=False, comment="tagged JSON"),
+        sa.ForeignKeyConstraint(
+            ["sweep_id"], ["sweeper.sweeps.sweep_id"], name=op.f("study_attrs_sweep_id_fkey"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("sweep_id", "key", name=op.f("study_attrs_pkey")),
+        schema="sweeper",
+        comment="what samplers keep in the study",
     )
 
 
