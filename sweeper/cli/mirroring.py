@@ -31,13 +31,16 @@ def dashboard(
     from sweeper.search.mirror_study import open_storage
 
     require_dashboard()
-    storage = open_storage(MirrorAccess(ledger_url(resolve_places()), bound_s=SLOW_S, threads=THREADS))
+    access = MirrorAccess(ledger_url(resolve_places()), bound_s=SLOW_S, threads=THREADS)
+    storage = open_storage(access)
     if not _only_from_here(host):
         typer.echo(f"whoever reaches {host} can see all studies and change them; the ledger is not theirs", err=True)
     try:
         serve_dashboard(storage, host=host, port=port, ready=lambda address: typer.echo(f"{address}  (Ctrl-C ends it)"))
     except KeyboardInterrupt:
         typer.echo("")
+    finally:
+        access.close()
 
 
 def url(
