@@ -321,6 +321,25 @@ def test_numbers_without_a_trial_and_failed_members_count_as_a_brackets_worst() 
     assert order == [0, 3]
 
 
+def test_hyperband_waits_at_no_rung_for_trials_that_report_too_seldom_for_it() -> None:
+    """With a report at every fourth step a bracket of rungs 1 and 3 compares at 3; it used to wait at 1 for ever."""
+    scheduler = scheduler_from(spec_of(HYPERBAND), seed=0)
+    assert scheduler is not None
+    standing: dict[int, TrialState | None] = dict.fromkeys(range(9), RUNNING)
+    for number in range(9):
+        row = scheduler.on_report(
+            trial_id=TrialId(number), number=number, lineage=0, step=4, value=float(number), standing=standing
+        )
+        assert (row.facts, row.action) == ({"rung": 3}, "pause")
+        standing[number] = TrialState.PAUSED
+    order = []
+    while (move := scheduler.next_move(standing)) is not None:
+        scheduler.feed(move)
+        standing[move.number] = RUNNING
+        order.append(move.number)
+    assert order == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("node", "told"),
     [

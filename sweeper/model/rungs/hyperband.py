@@ -82,15 +82,19 @@ class Hyperband(Scheduler):
             return None
         for resource in bracket.rungs:
             rung = self._history.rung(resource)
-            if not all(_settled(number, rung, standing) for number in members):
+            # Whoever reports too seldom for this rung is compared at a higher one; nobody waits for it here.
+            beyond = [number for number in members if self._history.reached(number) > resource]
+            if not all(number in beyond or _settled(number, rung, standing) for number in members):
                 return None
-            left = max(1, len(members) // self._eta) - sum(_moved(number, rung, standing) for number in members)
+            left = max(1, len(members) // self._eta) - sum(
+                number in beyond or _moved(number, rung, standing) for number in members
+            )
             here = [rung.entries[number] for number in members if number in rung.entries]
             waiting = [entry for entry in alive(here, standing) if not _moved(entry.number, rung, standing)]
             if left > 0 and waiting:
                 chosen = sorted(waiting, key=self._history.rank)[:left]
                 return self._first_able(chosen, standing, just_came)
-            members = [number for number in members if number in rung.moved]
+            members = [number for number in members if number in beyond or number in rung.moved]
         return None
 
     def _first_able(self, chosen: list[Entry], standing: Standing, just_came: int | None) -> Entry | None:
