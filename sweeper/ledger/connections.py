@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
@@ -15,6 +16,10 @@ from sweeper.ledger.urls import SETTING
 CONNECT_S = 5
 STATEMENT_S = 10.0
 CANCEL_S = 1.0
+BUSY_AFTER = 20
+"""Statements after which a connection is worth a look at where it leads; most commands make fewer."""
+PREPARE_AFTER = 3
+"""Times that a statement comes before the server is asked to keep its plan."""
 KEEPALIVE = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -39,6 +44,8 @@ class BoundedConnection(psycopg.Connection[Any]):
     """
 
     bound_s: float = STATEMENT_S
+    _sent: int = 0
+    _only_cursor: psycopg.Cursor[Any] | None = None  # Any: columns
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # Any: psycopg's generators
         """As psycopg's, with a bound; OperationalError without a SQLSTATE when it is reached."""
@@ -52,6 +59,28 @@ class BoundedConnection(psycopg.Connection[Any]):
                 self._give_up()
                 raise psycopg.OperationalError(f"no answer within {bound_s:g} s") from error
             raise
+
+    def send(self, sql: str, values: Mapping[str, Any]) -> psycopg.Cursor[Any]:  # Any: parameters, columns
+        """Run a statement; its result is on the connection's one cursor, since making one takes as long as sending."""
+        self._sent += 1
+        if self._sent == BUSY_AFTER:
+            self._keep_plans()
+        if self._only_cursor is None:
+            self._only_cursor = self.cursor()
+        return self._only_cursor.execute(sql, values)
+
+    def _keep_plans(self) -> None:
+        """Have the server keep the plans of statements that come again, if it is the server that we are talking to.
+
+        Planning one of ours takes longer than running it. Behind a transaction pooler each statement may reach another
+        server session, which knows nothing of it; but a pooler answers before there is any, so the process number that
+        it told us is not that of the session which runs our statement.
+        """
+        if self.execute("SELECT pg_backend_pid()").fetchone() != (self.pgconn.backend_pid,):
+            return
+        # A kept plan stays while tables grow: made for ten rows, it would go on reading a million from end to end.
+        self.execute("SET enable_seqscan = off")
+        self.prepare_threshold = PREPARE_AFTER
 
     def _give_up(self) -> None:
         try:
@@ -73,7 +102,7 @@ def connection_parameters(url: str, *, application_name: str) -> dict[str, Any]:
 
 
 def connect(parameters: dict[str, Any], *, bound_s: float) -> BoundedConnection:
-    """Open a connection in AUTOCOMMIT without prepared statements (they do not survive a transaction pooler)."""
+    """Open a connection in AUTOCOMMIT, without prepared statements (they do not survive a transaction pooler)."""
     connection = BoundedConnection.connect(**parameters, autocommit=True, prepare_threshold=None)
     connection.bound_s = bound_s
     return connection

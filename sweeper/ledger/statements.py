@@ -10,19 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary
 
+import psycopg
 import sqlalchemy as sa
 from sqlalchemy.sql import visitors
 
 from sweeper.errors import LedgerUnavailable
 from sweeper.ledger import connections
+from sweeper.ledger.driver_text import DriverText, driver_text, rows_of
 from sweeper.ledger.urls import describe, normalise_url
 
 MAX_CONNECTIONS = 2
 """Per Database, and a process needs one Database."""
-
-_binds_now: WeakKeyDictionary[sa.Executable, bool] = WeakKeyDictionary()
 
 
 class Statements(Protocol):
@@ -41,8 +40,9 @@ class Statements(Protocol):
 class Database:
     """`Statements` on a real Postgres, direct or behind a transaction pooler.
 
-    At most `MAX_CONNECTIONS` connections, no session state, no prepared statements; usable from several threads. In a
-    forked child the parent's connections are dropped unused and new ones are made.
+    At most `MAX_CONNECTIONS` connections, usable from several threads. No session state behind a pooler: only a busy
+    connection that proves to lead straight to the server has it keep plans. In a forked child the parent's connections
+    are dropped unused and new ones are made.
     """
 
     def __init__(
@@ -80,9 +80,12 @@ class Database:
             LedgerUnavailable: no answer, lost connection, read-only server, deadlock, too many connections, …
             sqlalchemy.exc.DBAPIError: anything that repeating cannot mend (constraint, syntax): a bug.
         """
-        values = dict(parameters)
-        if _has_now(statement):
-            values["now"] = self._now()
+        if isinstance(statement, sa.TextClause):
+            text = driver_text(statement)
+            given = {**parameters, "now": self._now()} if text.binds_now else parameters
+            with self._sorted_errors():
+                return self._send(text, text.values(given))
+        values = {**parameters, "now": self._now()} if _has_now(statement) else dict(parameters)
         with self._sorted_errors(), self._own_engine().connect() as connection:
             result = connection.execute(statement, values)
             return result.all() if result.returns_rows else ()
@@ -125,6 +128,30 @@ class Database:
             self._pid = os.getpid()
         return self._engine
 
+    def _send(self, text: DriverText, values: Mapping[str, Any]) -> Sequence[sa.Row[Any]]:  # Any: parameters, columns
+        """Let the driver run it on a pooled connection. Whatever goes wrong comes as it would from SQLAlchemy."""
+        pooled = connection = None
+        try:
+            pooled = self._own_engine().raw_connection()
+            connection = pooled.driver_connection
+            assert isinstance(connection, connections.BoundedConnection), "as `connect` made it"
+            cursor = connection.send(text.sql, values)
+            result = cursor.pgresult
+            if result is None or not result.nfields:
+                return ()
+            return rows_of(tuple(result.fname(column) for column in range(result.nfields)), cursor.fetchall())
+        except psycopg.Error as error:
+            if pooled is not None and connection is not None and connection.closed:
+                pooled.invalidate(error)
+            raise sa.exc.DBAPIError.instance(text.sql, None, error, psycopg.Error, hide_parameters=True) from error
+        except BaseException:
+            if pooled is not None:
+                pooled.invalidate()  # in the middle of something
+            raise
+        finally:
+            if pooled is not None:
+                pooled.close()
+
     @contextmanager
     def _sorted_errors(self) -> Iterator[None]:
         try:
@@ -153,9 +180,5 @@ def _refuse_dead(
 
 
 def _has_now(statement: sa.Executable) -> bool:
-    known = _binds_now.get(statement)
-    if known is None:
-        elements = visitors.iterate(statement)  # type: ignore[arg-type]  # every executable we use is a clause
-        known = any(isinstance(part, sa.BindParameter) and part.key == "now" for part in elements)
-        _binds_now[statement] = known
-    return known
+    elements = visitors.iterate(statement)  # type: ignore[arg-type]  # every executable we use is a clause
+    return any(isinstance(part, sa.BindParameter) and part.key == "now" for part in elements)

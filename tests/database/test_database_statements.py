@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
 import sqlalchemy as sa
 
 from sweeper.ledger.database import Database
 
 THEN = datetime(2031, 5, 4, 3, 2, 1, tzinfo=UTC)
 TIME = sa.text("SELECT coalesce(:now, statement_timestamp())")
+NAMED = sa.text("SELECT count(*) AS named FROM pg_class WHERE relname = :name")
+PREPARED = sa.text("SELECT count(*) FROM pg_prepared_statements")
 
 
 def test_time_is_the_databases_own_unless_given(fresh_database: str) -> None:
@@ -31,11 +34,34 @@ def test_now_is_bound_in_core_statements_too(fresh_database: str) -> None:
         assert database.run(sa.select(table.c.at, table.c.x)) == [(THEN, 8)]
 
 
-def test_nothing_is_prepared_and_no_transaction_stays_open(fresh_database: str) -> None:
+def test_a_short_command_prepares_nothing_and_leaves_no_transaction_open(fresh_database: str) -> None:
     with Database(fresh_database, "watched") as database, Database(fresh_database) as other:
         for _ in range(15):
-            database.run(sa.text("SELECT count(*) FROM pg_class WHERE relname <> :name"), {"name": "x"})
-        assert database.run(sa.text("SELECT count(*) FROM pg_prepared_statements")) == [(0,)]
+            database.run(NAMED, {"name": "x"})
+        assert database.run(PREPARED) == [(0,)]
         assert other.run(sa.text("SELECT state FROM pg_stat_activity WHERE application_name = 'watched'")) == [
             ("idle",)
         ]
+
+
+def test_a_busy_connection_that_leads_to_the_server_keeps_plans(fresh_database: str) -> None:
+    with Database(fresh_database) as database:
+        for _ in range(40):
+            assert database.run(NAMED, {"name": "x"})[0].named == 0
+        assert database.run(PREPARED) == [(1,)]
+        assert database.run(sa.text("SHOW enable_seqscan")) == [("off",)]
+
+
+def test_a_new_connection_begins_without_plans(fresh_database: str) -> None:
+    with Database(fresh_database) as database:
+        for _ in range(40):
+            database.run(NAMED, {"name": "x"})
+        database.close()
+        assert database.run(PREPARED) == [(0,)]
+        for _ in range(40):
+            database.run(NAMED, {"name": "x"})
+
+
+def test_a_parameter_that_is_missing_is_a_bug(fresh_database: str) -> None:
+    with Database(fresh_database) as database, pytest.raises(KeyError, match="name"):
+        database.run(NAMED)

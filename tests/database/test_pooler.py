@@ -101,3 +101,18 @@ def test_a_failed_or_hanging_statement_leaves_the_pool_clean(pooled_url: str) ->
             with pytest.raises(LedgerUnavailable):
                 database.run(sa.text("SELECT pg_sleep(60)"))
         assert database.run(sa.text("SELECT 1")) == [(1,)]
+
+
+def test_nothing_rests_on_one_server_session(pooled_url: str) -> None:
+    """A busy client of a pooler asks no session to remember anything: the next statement may reach another one."""
+    relations = sa.text("SELECT count(*) AS named FROM pg_class WHERE relname = :name")
+
+    def work(client: int) -> None:
+        with Database(pooled_url) as database:
+            for _ in range(60):
+                assert database.run(relations, {"name": f"none-{client}"})[0].named == 0
+            assert database.run(sa.text("SELECT count(*) FROM pg_prepared_statements")) == [(0,)]
+            assert database.run(sa.text("SHOW enable_seqscan")) == [("on",)]
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))

@@ -232,6 +232,30 @@ def test_a_heartbeat_writes_little(world: World) -> None:
     assert written / 200 <= 250
 
 
+def test_plans_kept_from_when_tables_were_small_read_no_table_from_end_to_end(world: World) -> None:
+    world.add(60)
+    grants = [world.lease() for _ in range(50)]
+    for _ in range(2):  # the first makes the connection one that keeps plans
+        world.sql("ANALYZE")
+        for grant in grants:
+            renew_lease(world.db, grant.lease, lease_s=LEASE_S)
+            record_reports(world.db, grant.lease, [Report(step=1, at_step=1, value=1.0)], lease_s=LEASE_S)
+    before = scans(world)
+    for grant in grants[:20]:
+        renew_lease(world.db, grant.lease, lease_s=LEASE_S)
+        record_reports(world.db, grant.lease, [Report(step=2, at_step=2, value=1.0)], lease_s=LEASE_S)
+        world.complete(grant.lease)
+    assert world.lease() is not None
+    assert scans(world) == before
+
+
+def scans(world: World) -> dict[str, int]:
+    """Sequential scans so far."""
+    world.sql("SELECT pg_stat_force_next_flush()")
+    rows = world.sql("SELECT relname, seq_scan FROM pg_stat_user_tables")
+    return {row.relname: row.seq_scan for row in rows if row.relname in BIG}
+
+
 def stats(world: World) -> tuple[int, int]:
     world.sql("SELECT pg_stat_force_next_flush()")
     row = world.sql("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'trials'")[0]
