@@ -125,6 +125,10 @@ def transition_text(event: Transition) -> str:
             return f"{subject} running, attempt {event.attempt}{resumed}"
         case TrialState.COMPLETED:
             return f"{subject} completed{step}: {value_text(event.value)}"
+        case TrialState.PRUNED:
+            return f"{subject} pruned{step}"
+        case TrialState.PENDING if event.outcome is AttemptOutcome.PAUSED:
+            return f"{subject} promoted: goes on{f' from step {event.step}' if event.step else ''}"
         case TrialState.PENDING if event.outcome is None:
             return f"{subject} interrupted{step}, pending again"
         case _:

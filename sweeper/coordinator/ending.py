@@ -37,7 +37,7 @@ def search_end(plan: SearchPlan, records: Records, *, elapsed_s: float) -> Searc
     used = records.next_number >= spec.n_trials
     if limits.timeout_s is not None and elapsed_s >= limits.timeout_s and (records.open or not used):
         return SearchEnd(kind="stopped", reason=f"the time is up: {limits.timeout_s:g} s")
-    return SearchEnd(kind="done", reason=f"its {spec.n_trials} trials are used up") if used else None
+    return SearchEnd(kind="done", reason=f"all of its {spec.n_trials} trials are done") if used else None
 
 
 def space_end(records: Records) -> SearchEnd:

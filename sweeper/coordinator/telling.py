@@ -44,7 +44,9 @@ def _event(trial: Trial, before: tuple[TrialState, int, int] | None) -> Transiti
     reason = ""
     if trial.state is TrialState.FAILED or (trial.state is TrialState.PENDING and before and trial.crashes > before[2]):
         outcome = AttemptOutcome.CRASHED
-        reason = (trial.error or "").strip().splitlines()[-1] if (trial.error or "").strip() else ""
+        reason = _last_word(trial.error or "")
+    if trial.state is TrialState.PENDING and before and before[0] is TrialState.PAUSED:
+        outcome = AttemptOutcome.PAUSED
     step = trial.step
     if trial.state is TrialState.RUNNING:  # where it begins, not how far it is by the time we look
         step = 0 if trial.head is None or trial.head.fence == trial.fence else trial.head.step
@@ -58,3 +60,9 @@ def _event(trial: Trial, before: tuple[TrialState, int, int] | None) -> Transiti
         value=from_tagged(trial.result) if trial.state is TrialState.COMPLETED else None,
         overrides=trial.overrides,
     )
+
+
+def _last_word(error: str) -> str:
+    """The line of an error that says what it was: the last that is not indented, since messages have several lines."""
+    lines = [line for line in error.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if not line[0].isspace()), lines[-1].strip() if lines else "")

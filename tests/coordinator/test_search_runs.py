@@ -71,7 +71,7 @@ def test_a_search_runs_to_its_end_and_its_worker_stays_until_then(begin: Begin) 
     run.start()
     bench.run(900, until=lambda: not run.process.alive)
     end = run.process.result
-    assert (end.kind, end.reason, end.withdrawn) == ("done", "its 5 trials are used up", True)
+    assert (end.kind, end.reason, end.withdrawn) == ("done", "all of its 5 trials are done", True)
     assert end.counts == {COMPLETED: 5}
     assert len(run.handles) == 1, "no worker left and was replaced"
     assert _state(bench) is SweepState.FINISHED

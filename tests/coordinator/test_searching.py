@@ -38,7 +38,7 @@ def test_a_sequential_search_proposes_one_trial_at_a_time(begin: Any) -> None:
             command.turn()
             assert run.states() == [COMPLETED] * number + [PENDING]
         run.train()
-    assert command.turn().end == SearchEnd(kind="done", reason="its 4 trials are used up")
+    assert command.turn().end == SearchEnd(kind="done", reason="all of its 4 trials are done")
 
 
 def test_the_same_command_again_trains_nothing_and_a_larger_total_only_what_is_new(begin: Any) -> None:
@@ -338,7 +338,7 @@ def test_a_second_coordinator_proposes_nothing_until_it_leads_and_knows_the_end(
     straight = begin(name="straight", n_trials=6, sampler=TPE)
     straight.start().run()
     assert run.sequence() == straight.sequence()
-    assert first.turns.turn(None).end == SearchEnd(kind="done", reason="its 6 trials are used up")
+    assert first.turns.turn(None).end == SearchEnd(kind="done", reason="all of its 6 trials are done")
 
 
 def test_a_coordinator_that_was_replaced_unknowingly_changes_nothing(begin: Any) -> None:
