@@ -228,7 +228,8 @@ class Process:
             return
         serial, wait = self._serial, self._wait
         delay_s = self.clock.world_s(wait.until_s) - self.world.now_s
-        self.world.after(delay_s, lambda: self._wake(serial), self)
+        # A little later, or rounding between the two clocks wakes it for ever a moment too early.
+        self.world.after(max(delay_s, 0.0) + 1e-6, lambda: self._wake(serial), self)
         ready = any(future.done() for future in wait.futures) or (wait.notices and bool(self._notices))
         if ready or any(child.has_news for child in wait.children):  # type: ignore[attr-defined]
             self.poke()
