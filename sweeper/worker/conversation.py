@@ -122,10 +122,13 @@ class Conversation:
                 log.warning("unexpected message trial=%d: %s", self._grant.number, type(message).__name__)
 
     def _speak(self) -> None:
-        worker = self._worker
-        now_s, waiting = worker.now_s(), self._reporting.waiting
-        if not worker.line.open(now_s):
-            return
+        waiting = self._reporting.waiting
+        if self._worker.line.open(self._worker.now_s()):
+            self._speak_to_the_ledger()
+        if waiting:  # however long that took, a child that stands still can pass no safe point
+            self._alive_at_s = self._worker.now_s()
+
+    def _speak_to_the_ledger(self) -> None:
         try:
             if self._saving.ready:
                 self._saving.commit()
@@ -134,14 +137,10 @@ class Conversation:
             self._keeper.beat(step=self._child.step)
             self._reporting.weigh()
         except LedgerUnavailable as error:
-            worker.line.refused(now_s, error)
-        if waiting:  # however long that took, a child that stands still can pass no safe point
-            self._alive_at_s = worker.now_s()
+            self._worker.line.refused(self._worker.now_s(), error)
 
     def _see_to_the_end(self) -> None:
         now_s = self._worker.now_s()
-        if self._reporting.waiting:
-            self._alive_at_s = now_s
         if self._last is None and not self._stop_sent:
             self._tell_stop()
             if self._told is not None and self._told.kind is SearchStopKind.PRUNE:
