@@ -42,7 +42,7 @@ def seen_by_pruner(
         finished_to: the last other number that is seen, so that timing does not matter; None: all are.
         aliases: numbers that only point at another one's trial, which counts once.
     """
-    end = len(entries) if finished_to is None else finished_to + 1
+    end = len(entries) if finished_to is None else max(finished_to + 1, 0)
     before, after = entries[: min(end, asked.number)], entries[asked.number + 1 : end]
     if aliases:
         before = [entry for entry in before if entry.number not in aliases]

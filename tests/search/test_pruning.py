@@ -98,6 +98,7 @@ def test_a_deterministic_decision_sees_only_trials_up_to_the_number_it_may_rest_
     median: dict[str, Json] = {"_target_": "median", "n_startup_trials": 1}
     optimizer = optimizer_with(median, *good, row(4))
     assert not optimizer.prune(4, reports(3.0), finished_to=-1).prune
+    assert not optimizer.prune(4, reports(3.0), finished_to=-2).prune  # the first numbers of three workers and more
     assert optimizer.prune(4, reports(3.0), finished_to=0).prune
     assert optimizer.prune(4, reports(3.0), finished_to=None).prune
     hidden = optimizer_with(median, row(0, TrialState.COMPLETED, 9.0), *good[1:], row(4))

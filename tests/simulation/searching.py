@@ -74,7 +74,7 @@ class SearchShape:
 
 
 def search_shape_of(seed: int) -> SearchShape:
-    """Every fourth seed the same kind: plain, pruned, promoted, and plain with three workers."""
+    """Every fourth seed the same kind: plain, pruned, promoted, and three workers, plain and pruned in turn."""
     plain = SearchShape()
     match seed % 4:
         case 1:
@@ -82,7 +82,8 @@ def search_shape_of(seed: int) -> SearchShape:
         case 2:
             return replace(plain, spec=replace(plain.spec, sampler=RANDOM, scheduler=ASHA))
         case 3:
-            return replace(plain, spec=replace(plain.spec, lag=3), workers=3)
+            pruner = HALVING if seed // 4 % 2 else None
+            return replace(plain, spec=replace(plain.spec, lag=3, pruner=pruner), workers=3)
         case _:
             return plain
 
