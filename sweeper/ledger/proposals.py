@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from sweeper.errors import CoordinatorLost, NumberTaken
 from sweeper.ids import AskerId, CoordinatorId, SweepId, TrialId
+from sweeper.ledger.bulk import no_collection
 from sweeper.ledger.choices import LEADS, attr_parameters, attrs_kept, coordinator_lost, leader
 from sweeper.ledger.numbers import read_numbers
 from sweeper.ledger.sql import statement
@@ -157,7 +158,8 @@ def add_number(
 
 def history(db: Statements, sweep_id: SweepId, *, first: int = 0, limit: int | None = None) -> list[Numbered]:
     """Give every number from `first` on as it stands, in order; reports only of pruned and paused trials."""
-    return read_numbers(db.run(_HISTORY, {"sweep_id": sweep_id, "first": first, "limit": limit})[0])
+    with no_collection():
+        return read_numbers(db.run(_HISTORY, {"sweep_id": sweep_id, "first": first, "limit": limit})[0])
 
 
 def numbered(db: Statements, sweep_id: SweepId, numbers: Sequence[int]) -> list[Numbered]:

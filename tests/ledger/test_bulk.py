@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
-from sweeper.ledger.bulk import many
+from sweeper.ledger.bulk import many, no_collection
 from sweeper.ledger.numbers import read_reports
 from sweeper.model.trial import Report
 
@@ -28,6 +30,19 @@ def test_a_column_that_does_not_fit_is_refused() -> None:
         many(Report, 1, step=[1], at_step=[1], value=[1.0], metrics=[{}], colour=["red"])
     with pytest.raises(ValueError, match="value has fewer than 2"):
         many(Report, 2, step=[1, 2], at_step=[1, 2], value=[1.0], metrics=[{}, {}])
+
+
+def test_collection_goes_on_as_it_was_however_the_work_ends() -> None:
+    with pytest.raises(KeyError, match="False"), no_collection():
+        {}[gc.isenabled()]
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with no_collection():
+            assert not gc.isenabled()
+        assert not gc.isenabled(), "somebody else's wish"
+    finally:
+        gc.enable()
 
 
 def test_reports_of_many_trials_are_sorted_apart() -> None:
