@@ -31,14 +31,18 @@ FROM sweeper.coordinators c WHERE c.sweep_id = :sweep_id
 """)
 
 # Numbers of a search are beyond doubt only in their order; what the lost ones stood for is in the store, or nowhere.
-# A plain grid numbers its jobs by their order, and gets the same numbers again.
+# A plain grid numbers its jobs by their order, and gets the same numbers again. Whoever searches this sweep at the
+# moment, in whatever process, remembers a past that is no longer the ledger's: so the revision rises.
 _NOTE = statement("""
-WITH noted AS (
-    UPDATE sweeper.sweeps s SET seen_fence = greatest(s.seen_fence, :seen_fence) WHERE s.sweep_id = :sweep_id
-), behind AS MATERIALIZED (
+WITH behind AS MATERIALIZED (
     SELECT c.sweep_id, c.next_number FROM sweeper.coordinators c JOIN sweeper.sweeps s ON s.sweep_id = c.sweep_id
     WHERE c.sweep_id = :sweep_id AND c.next_number < :expected AND s.search IS NOT NULL
     FOR NO KEY UPDATE OF c
+), noted AS (
+    UPDATE sweeper.sweeps s
+    SET seen_fence = greatest(s.seen_fence, :seen_fence),
+        revision = s.revision + ((SELECT count(*) FROM behind) > 0 OR s.seen_fence < :seen_fence)::int
+    WHERE s.sweep_id = :sweep_id
 ), raised AS (
     UPDATE sweeper.coordinators c SET next_number = :expected FROM behind b WHERE c.sweep_id = b.sweep_id
 )

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
 from sweeper.coordinator.parts import SearchLimits
 from sweeper.errors import CoordinatorLost, LedgerUnavailable
 from sweeper.ledger.commands import retry_trials
+from sweeper.ledger.highwater import note_rollback
 from sweeper.ledger.requests import retire_asker
 from sweeper.ledger.search_progress import search_progress
 from sweeper.ledger.statements import Statements
@@ -412,3 +414,18 @@ class Shaky:
 
 def _sweep(run: Search) -> Any:
     return find_sweep(run.db, run.name)
+
+
+def test_a_ledger_that_was_put_back_is_noticed_by_whoever_searches(begin: Any) -> None:
+    """Another command, or a worker, may be the one that notes it; what is remembered of lost numbers is void."""
+    run = begin(n_trials=8, deterministic=False, workers=3)
+    command = run.start()
+    command.turn()
+    assert run.states() == [PENDING] * 3
+    with psycopg.connect(run.url, autocommit=True) as session:
+        session.execute("DELETE FROM sweeper.numbers WHERE number = 2")
+        session.execute("DELETE FROM sweeper.trials WHERE number = 2")
+        session.execute("UPDATE sweeper.coordinators SET next_number = 2")
+    note_rollback(run.db, run.world.sweep_id, seen_fence=5, next_number=3)
+    command.turn()
+    assert run.states() == [PENDING, PENDING, None, PENDING]
