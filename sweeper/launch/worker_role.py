@@ -80,6 +80,7 @@ def worker_role(work: Work) -> Role:
 
 def be_worker(work: Work, sweep_name: str) -> NoReturn:
     """Be a worker that was started by hand, until nothing is left to do or a notice comes; never returns."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # how an empty database got its tables is no news here
     raise SystemExit(_live(work, sweep_name=sweep_name, parent_fd=None, gpu=None))
 
 
