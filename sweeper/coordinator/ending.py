@@ -32,12 +32,23 @@ def search_end(plan: SearchPlan, records: Records, *, elapsed_s: float) -> Searc
             reason=f"{records.failed} of {spec.n_trials} trials failed, "
             f"more than max_failure_rate={limits.max_failure_rate:g} allows",
         )
-    if limits.value is not None and records.reaches(limits.value):
+    if is_good_enough(plan, records):
         return SearchEnd(kind="done", reason=_reached(plan, records))
     used = records.next_number >= spec.n_trials
     if limits.timeout_s is not None and elapsed_s >= limits.timeout_s and (records.open or not used):
         return SearchEnd(kind="stopped", reason=f"the time is up: {limits.timeout_s:g} s")
     return SearchEnd(kind="done", reason=f"all of its {spec.n_trials} trials are done") if used else None
+
+
+def is_good_enough(plan: SearchPlan, records: Records) -> bool:
+    """Whether a trial reached the value that was wanted.
+
+    In a deterministic search the next proposal knows trials only up to its number less the lag, and so does the end:
+    otherwise it would depend on timing how many numbers there are (SAME).
+    """
+    if records.reached is None:
+        return False
+    return not plan.spec.deterministic or records.reached[0] <= records.next_number - plan.spec.lag
 
 
 def space_end(records: Records) -> SearchEnd:
@@ -51,7 +62,7 @@ def space_end(records: Records) -> SearchEnd:
 
 
 def _reached(plan: SearchPlan, records: Records) -> str:
-    assert records.best is not None, "a value was reached"
-    number, value = records.best
+    assert records.reached is not None, "a value was reached"
+    number, value = records.reached
     bound = "at most" if plan.spec.directions[0] is Direction.MINIMIZE else "at least"
     return f"trial {number} reached {value:g}, and {bound} {plan.limits.value:g} was wanted"

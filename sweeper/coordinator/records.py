@@ -23,10 +23,17 @@ def settled(row: Numbered) -> bool:
 class Records:
     """The numbers of a search, in line with the ledger as of the last look."""
 
-    def __init__(self, directions: Sequence[Direction], constraints: Sequence[Constraint] = ()) -> None:
+    def __init__(
+        self,
+        directions: Sequence[Direction],
+        constraints: Sequence[Constraint] = (),
+        *,
+        good_enough: float | None = None,
+    ) -> None:
         """With constraints, rows of completed trials come with their reports."""
         self._directions = tuple(directions)
         self._constraints = tuple(constraints)
+        self._good_enough = good_enough
         self.load(())
 
     def load(self, rows: Iterable[Numbered]) -> None:
@@ -43,6 +50,8 @@ class Records:
         self.repeats_in_a_row = 0
         self.best: tuple[TrialNumber, float] | None = None
         """The best completed and feasible trial by the first objective."""
+        self.reached: tuple[TrialNumber, float] | None = None
+        """Of those that are at least as good as `good_enough`, the lowest number, whoever was there first."""
         self.ended_without_value = 0
         """Trials seen to become final here that failed because their function returned None."""
         self.settled_lately = 0
@@ -108,12 +117,6 @@ class Records:
         """The lowest number that is not settled; the next number if all are."""
         return min((number for number, row in self.open.items() if not settled(row)), default=self.next_number)
 
-    def reaches(self, value: float) -> bool:
-        """Whether some completed trial is at least as good as that, by the first objective."""
-        if self.best is None:
-            return False
-        return self.best[1] <= value if self._minimizes else self.best[1] >= value
-
     @property
     def _minimizes(self) -> bool:
         return self._directions[0] is Direction.MINIMIZE
@@ -122,8 +125,13 @@ class Records:
         if row.state is not TrialState.COMPLETED or not self._feasible(row):
             return
         values = objective_values(row.result, len(self._directions))
-        if isinstance(values, tuple) and (self.best is None or self._better(values[0], self.best[1])):
-            self.best = (TrialNumber(row.number), values[0])
+        if not isinstance(values, tuple):
+            return
+        found = (TrialNumber(row.number), values[0])
+        if self.best is None or self._better(found[1], self.best[1]):
+            self.best = found
+        if self._good_enough is not None and not self._better(self._good_enough, found[1]):
+            self.reached = found if self.reached is None else min(self.reached, found)
 
     def _feasible(self, row: Numbered) -> bool:
         return keeps_constraints(self._constraints, row.reports[-1].metrics if row.reports else {})

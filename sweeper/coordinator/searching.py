@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from sweeper.clock import Clock
 from sweeper.coordinator.deciding import Decider
-from sweeper.coordinator.ending import search_end, space_end
+from sweeper.coordinator.ending import is_good_enough, search_end, space_end
 from sweeper.coordinator.feeding import Feed
 from sweeper.coordinator.parts import SearchPlan, SearchStanding
 from sweeper.coordinator.places import free_places
@@ -71,7 +71,7 @@ class Searching:
         """
         spec = plan.spec
         self._chooser, self._plan, self._clock, self._workers = chooser, plan, clock, workers
-        self._records = Records(spec.directions, spec.constraints)
+        self._records = Records(spec.directions, spec.constraints, good_enough=plan.limits.value)
         reader = Reader(chooser.database, chooser.sweep_id, with_reports=optimizer.wants_reports)
         self._watch = Watch(self._records, reader, clock)
         self._feed = Feed(optimizer, spec)
@@ -161,9 +161,8 @@ class Searching:
         if end is not None and (end.kind != "done" or not self._records.open):
             self._close(seen, fence, end)
             return end
-        limit = self._plan.limits.value
-        if limit is not None and self._records.reaches(limit):
-            assert end is not None, "reaching the limit is a reason to end"
+        waits = self._plan.spec.deterministic and self._records.unsettled  # who has ended by now is a matter of timing
+        if end is not None and is_good_enough(self._plan, self._records) and not waits:
             self._cancel_open(fence, end)
         else:
             self._decide(fence)

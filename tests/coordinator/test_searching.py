@@ -262,6 +262,24 @@ def test_a_value_that_is_good_enough_ends_the_search_and_cancels_what_is_open(be
     assert _sweep(run).state is SweepState.ACTIVE
 
 
+def test_with_several_workers_a_deterministic_search_ends_the_same_whoever_reaches_the_value_first(begin: Any) -> None:
+    """SAME: how many numbers there are, and how each ended, does not depend on timing."""
+    ends = []
+    for seed in range(3):
+        run = begin(name=f"order {seed}", n_trials=20, deterministic=True, lag=3, workers=3)
+        draw, held = random.Random(seed), []
+        command = run.start(limits=SearchLimits(value=2.0))
+        while (standing := command.turn()).end is None or any(not state.final for state in standing.counts):
+            if draw.random() < 0.6 and (grant := run.world.try_lease()) is not None:
+                held.append(grant)
+            elif held:
+                grant = held.pop(draw.randrange(len(held)))
+                run.world.complete(grant.lease, squares(grant.params))
+        ends.append((run.sequence(), run.states(), standing.end))
+    assert ends[0] == ends[1] == ends[2]
+    assert 1 < len(ends[0][0]) < 20
+
+
 def test_a_trial_that_breaks_a_constraint_is_not_the_best_and_ends_nothing(begin: Any) -> None:
     """Its value is what the function returned; whether it counts is for its last report to say."""
     run = begin(
