@@ -44,12 +44,15 @@ class Proposer:
         self._records = records
         self._feed = feed
         self._note = note
+        self.points_wait = True
+        """Whether there may be enqueued points; False spares a look for each number."""
 
     def enqueue_own(self) -> None:
         """Put the command's own points into the ledger; those that are there already stay as they are (OP-13)."""
         points = [(point_key(point), dict(point)) for point in self._plan.enqueue]
         if points:
             enqueue(self._chooser.database, self._chooser.sweep_id, points, source=PointSource.CONFIG)
+            self.points_wait = True
 
     @property
     def has_enqueued(self) -> bool:
@@ -92,7 +95,11 @@ class Proposer:
     def _suggest(self, number: int) -> Suggestion:
         """Complete the first enqueued point that fits the space; without any, ask the sampler."""
         optimizer, chooser = self._feed.optimizer, self._chooser
-        while (found := next_enqueued(chooser.database, chooser.sweep_id)) is not None:
+        while self.points_wait:
+            found = next_enqueued(chooser.database, chooser.sweep_id)
+            if found is None:
+                self.points_wait = False
+                break
             key, point = found
             try:
                 return optimizer.suggest(number, fixed=point, key=key)

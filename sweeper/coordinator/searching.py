@@ -15,7 +15,7 @@ from sweeper.coordinator.deciding import Decider
 from sweeper.coordinator.ending import is_good_enough, search_end, space_end
 from sweeper.coordinator.feeding import Feed
 from sweeper.coordinator.parts import SearchPlan, SearchStanding
-from sweeper.coordinator.places import free_places
+from sweeper.coordinator.places import Demand, free_places
 from sweeper.coordinator.proposing import Chooser, Proposer
 from sweeper.coordinator.reading import Reader
 from sweeper.coordinator.records import Records
@@ -78,6 +78,7 @@ class Searching:
         self._proposer = Proposer(chooser, plan, self._records, self._feed, note)
         self._decider = None if spec.pruner is None else Decider(chooser, self._feed)
         self._rungs = None if spec.scheduler is None else Rungs(chooser, plan, self._records, seed=seed, note=note)
+        self._demand = Demand()
         self._fence: int | None = None
         self._stale = True
         self._began_s = clock.monotonic_s()
@@ -88,6 +89,7 @@ class Searching:
         self._watch.begin_turn()
         self._moved = False
         seen = search_standing(self._chooser.database, self._chooser.sweep_id)
+        self._proposer.points_wait = seen.points_wait
         try:
             self._look(seen, fence)
             end = CANCELLED if seen.state is SweepState.CANCELLED else self._plain_end()
@@ -187,7 +189,7 @@ class Searching:
     def _fill(self, seen: LedgerStanding, fence: int) -> SearchEnd | None:
         """Give every free place something to do: who was promoted first, then what is new; give the reason to end."""
         records, began_s = self._records, self._clock.monotonic_s()
-        lately, records.settled_lately = records.settled_lately, 0
+        ahead, records.settled_lately = self._demand.turn(records.settled_lately), 0
         end = self._plain_end()
         if end is None:
             self._warm()
@@ -199,7 +201,7 @@ class Searching:
             if self._clock.monotonic_s() - began_s > LONGEST_TURN_S:
                 self._moved = True
                 return None
-            if not free_places(self._plan.spec, records, live=live, lately=lately):
+            if not free_places(self._plan.spec, records, live=live, ahead=ahead):
                 break
             if self._move(fence, closing=end is not None and not records.unsettled):
                 continue

@@ -24,7 +24,9 @@ from sweeper.model.search import NewNumber, Numbered
 from sweeper.model.states import TrialState
 
 # Whether the config is known is read as of the statement's beginning. That is enough: no trial is added anywhere
-# without raising next_number, which is compared in the newest version of its row.
+# without raising next_number, which is compared in the newest version of its row. Nobody waits for the disk here: a
+# grant does, and with it everything written before, so a number that a failing server forgets was nobody's yet, and is
+# proposed again.
 _ADD = statement(f"""
 WITH led AS MATERIALIZED (
     SELECT c.sweep_id FROM sweeper.coordinators c WHERE {LEADS} AND c.next_number = :number FOR NO KEY UPDATE
@@ -35,7 +37,7 @@ WITH led AS MATERIALIZED (
 ), taken AS (
     UPDATE sweeper.coordinators c SET next_number = c.next_number + 1 FROM going_on o
     WHERE c.sweep_id = o.sweep_id
-    RETURNING c.sweep_id
+    RETURNING c.sweep_id, set_config('synchronous_commit', 'off', true)
 ), known AS (
     SELECT t.trial_id, t.number, t.state
     FROM taken k JOIN sweeper.trials t ON t.sweep_id = k.sweep_id AND t.config_hash = :config_hash

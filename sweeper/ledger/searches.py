@@ -51,7 +51,9 @@ SELECT s.state, s.ended_reason, s.revision, c.next_number, (
         UNION
         SELECT t.worker_id FROM sweeper.trials t WHERE t.sweep_id = s.sweep_id AND t.state = 'running'
     ) live
-) AS live_workers
+) AS live_workers, EXISTS (
+    SELECT FROM sweeper.enqueued e WHERE e.sweep_id = s.sweep_id AND e.number IS NULL AND e.refused IS NULL
+) AS points_wait
 FROM sweeper.sweeps s JOIN sweeper.coordinators c ON c.sweep_id = s.sweep_id
 WHERE s.sweep_id = :sweep_id
 """)
@@ -81,6 +83,8 @@ class SearchStanding:
     """Differs when final trials were opened again: whatever was built on their ends is void."""
     live_workers: int
     """Workers of any command that hold a trial, or asked for one lately."""
+    points_wait: bool = False
+    """Whether there are points to try first."""
 
 
 def study_attrs(db: Statements, sweep_id: SweepId) -> dict[str, Json]:
@@ -122,6 +126,7 @@ def search_standing(db: Statements, sweep_id: SweepId, *, recent_s: float = RECE
         next_number=row.next_number,
         revision=row.revision,
         live_workers=row.live_workers,
+        points_wait=row.points_wait,
     )
 
 
