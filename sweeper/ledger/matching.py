@@ -52,7 +52,7 @@ def check_same(spec: SweepSpec, known: Sweep) -> None:
     if differences:
         raise UserError(
             f"sweep {spec.name!r} exists and differs: {'; '.join(differences)}",
-            remedy="give this sweep another name (hydra.launcher.name=...), or the same settings as before",
+            remedy="give this sweep another name (with Hydra hydra.launcher.name=...), or the same settings as before",
         )
 
 

@@ -15,10 +15,6 @@ from sweeper.model.search import Constraint, SearchSpec
 from sweeper.model.space import Choices, Dimension, FloatRange, IntRange, choice_text
 from sweeper.model.trial import Json
 
-REMEDY: Final = (
-    "To go on with this search, put these back as they were; for a new search, give it another name "
-    "(hydra.launcher.name=...)."
-)
 MOST_SHOWN: Final = 8
 """Choices or overrides that a message lists before it only counts."""
 

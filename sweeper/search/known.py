@@ -108,7 +108,7 @@ class SamplerRules:
         if arguments.get("constraints_func") is not None:
             raise UserError(
                 f"{joined('sampler', joined(place, 'constraints_func'))} cannot be used",
-                remedy="Name metrics of `run.report` instead: hydra.sweeper.constraints=['latency_ms <= 20'].",
+                remedy="Name metrics of `run.report` instead: constraints=['latency_ms <= 20'].",
             )
         if issubclass(target, optuna.samplers.PartialFixedSampler):
             raise UserError(

@@ -101,7 +101,7 @@ class _Reader:
         if value is None:
             raise UserError(
                 f"scheduler.{key} is not set, and {self._kind} needs it",
-                remedy=f"Set hydra.sweeper.scheduler.{key} to a number of steps, as the script reports them.",
+                remedy=f"Set scheduler.{key} to a number of steps, as the script reports them.",
             )
         if isinstance(value, float) and value.is_integer():  # 1e3
             value = int(value)
