@@ -221,3 +221,23 @@ def _value(params: Mapping[str, Json]) -> Json:
 
 def _long(process: Process, start: Start, restore_fd: int | None) -> SimChild:
     return SimChild(process, start, restore_fd, steps=10_000, padding=0, crash=None)
+
+
+def test_a_ledger_put_back_under_a_running_search_trains_nothing_twice(begin: Begin) -> None:
+    """ONCE, RECONCILE: the next high-water mark tells; what had finished is taken from the store, and so is believed
+    by the search only once it is there again."""
+    bench, run = begin(n_trials=4, sampler=TPE)
+    run.settings = replace(run.settings, highwater_every_s=5.0)
+    run.parts = replace(run.parts, settings=run.settings)
+    bench.make_child = lambda process, start, fd: SimChild(
+        process, start, fd, steps=STEPS if start.number < 2 else 60, padding=0, crash=None
+    )
+    run.start()
+    bench.run(300, until=lambda: _states(bench)[:2] == [COMPLETED] * 2)
+    bench.run(10)
+    values = [row.result for row in history(bench.database, bench.sweep.sweep_id)[:2]]
+    bench.forget()
+    bench.run(1500, until=lambda: not run.process.alive)
+    assert run.process.result.counts == {COMPLETED: 4}
+    assert [row.result for row in history(bench.database, bench.sweep.sweep_id)[:2]] == values
+    assert sorted(start.number for start in bench.starts if start.number < 2) == [0, 1], "each was trained once"
