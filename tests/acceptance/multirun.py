@@ -33,6 +33,8 @@ class Bench:
     home: Path
     environ: dict[str, str] = field(default_factory=dict)
     script: Path = SCRIPTS / "counted.py"
+    options: tuple[str, ...] = ()
+    """Hydra's own options; they come before all overrides."""
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True, exist_ok=True)
@@ -50,7 +52,7 @@ class Bench:
         """Start the script's multirun in a session of its own; output is appended to `output`."""
         with self.output.open("ab") as sink:
             process = subprocess.Popen(
-                [sys.executable, str(self.script), "-m", "hydra/launcher=sweeper", *overrides],
+                [sys.executable, str(self.script), *self.options, "-m", "hydra/launcher=sweeper", *overrides],
                 cwd=self.root,
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
