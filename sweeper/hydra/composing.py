@@ -15,6 +15,7 @@ from sweeper.hydra.compose import TemplateLoader
 from sweeper.hydra.directories import trial_subdir
 from sweeper.hydra.first_trial import FirstTrial
 from sweeper.hydra.jobs import Job, check_secrets, identify
+from sweeper.hydra.received import check_received
 from sweeper.hydra.search_arguments import SearchArguments
 from sweeper.hydra.space_function import SpaceFunction
 from sweeper.model.space import Choices
@@ -110,6 +111,7 @@ class HydraComposer:
         try:
             new_trial = identify(self._loader, self._master, config, overrides, self._identity)
             job = Job(index=number, overrides=overrides, config=config, new_trial=new_trial)
+            check_received(params, new_trial.params)
             trial_subdir(config, number)
         except UserError as error:
             label = f"job #{number} ({' '.join(overrides) or 'no overrides'})"

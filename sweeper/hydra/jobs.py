@@ -158,9 +158,9 @@ def _params(
         found: Any = values  # Any: walks down the config's plain values
         for part in override.key_or_group.split("."):
             found = found.get(part) if isinstance(found, dict) else None
-        choice = override.value()
+        choice, name = override.value(), override.get_key_element().lstrip("+")
         if isinstance(choice, str) and not loader.is_value(master, override) and isinstance(found, dict | None):
-            params[override.key_or_group] = choice
+            params[name] = choice
         else:
-            params[override.key_or_group] = canonical_value(found, override.key_or_group)
+            params[name] = canonical_value(found, override.key_or_group)
     return params

@@ -57,7 +57,7 @@ def job_return(job: Job, trial: Trial, sweep_dir: Path) -> JobReturn:
             message = f"trial {trial.number} {trial.state.value} ({trial.config_hash[:12]}, {job.label}){text}"
             result.status, result.return_value = JobStatus.FAILED, _TrialFailed(message)
         case _:
-            message = f"trial {trial.number} ({job.label}) was not run: fail_fast stopped the sweep before it"
+            message = f"trial {trial.number} ({job.label}) was not finished: the command stopped before"
             result.status, result.return_value = JobStatus.FAILED, _TrialFailed(message)
     return result
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from hydra.errors import HydraException
 from hydra.types import HydraContext
 from omegaconf import OmegaConf
 
@@ -23,7 +24,8 @@ from sweeper.hydra.command import Command, begin_output
 from sweeper.hydra.composing import HydraComposer
 from sweeper.hydra.directories import pin_sweep_dir
 from sweeper.hydra.exit_status import leave_with
-from sweeper.hydra.search_arguments import SearchArguments
+from sweeper.hydra.received import as_received
+from sweeper.hydra.search_arguments import SearchArguments, grid_size
 from sweeper.hydra.search_returns import Batch, SearchReturns
 from sweeper.hydra.search_settings import SearchSettings
 from sweeper.hydra.space_function import SpaceFunction
@@ -84,9 +86,33 @@ class Search:
         """
         with answering():
             try:
-                return self._run(self._read(arguments))
+                return self._run(self._received(self._read(arguments)))
             except KeyboardInterrupt:
                 leave(f"interrupted; {_AGAIN}", INTERRUPTED)
+
+    def _received(self, arguments: SearchArguments) -> SearchArguments:
+        """Dimensions in the types that the config declares."""
+        prepared = self._command.prepared
+        self._check_identity(arguments)
+        try:
+            first = prepared.loader.compose(prepared.config, arguments.overrides(arguments.first()), position=0)
+        except HydraException:
+            if self._search.custom_space is None:
+                raise
+            return arguments  # the function may leave out what does not fit
+        return as_received(
+            arguments, first, is_group=lambda name: prepared.loader.is_group(prepared.config, name.partition("@")[0])
+        )
+
+    def _check_identity(self, arguments: SearchArguments) -> None:
+        for ignored in self._command.prepared.settings.identity.ignore:
+            for name in arguments.space:
+                if name == ignored or name.startswith((f"{ignored}.", f"{ignored}[")):
+                    raise UserError(
+                        f"{name} is searched, and hydra.launcher.identity.ignore leaves {ignored} out of the identity: "
+                        "all its values would be one config",
+                        remedy="take it out of one of them",
+                    )
 
     def _run(self, arguments: SearchArguments) -> list[Batch]:
         command, prepared = self._command, self._command.prepared
@@ -129,6 +155,10 @@ class Search:
         notices = check_search(spec)
         if not spec.space and spec.custom_space is None:
             notices = (*notices, "nothing is searched: all values are fixed, so there is one config only")
+        size = grid_size(spec.space) if self._search.grid else 0
+        if size > spec.n_trials:
+            told = f"the grid has {size} configs, of which n_trials={spec.n_trials} takes the first"
+            notices = (*notices, f"{told}: hydra.sweeper.n_trials={size} takes all")
         return notices
 
     def _enqueued(self, spec: SearchSpec) -> tuple[dict[str, Json], ...]:

@@ -19,7 +19,7 @@ from sweeper.errors import UserError
 from sweeper.hydra.search_params import SETTING
 from sweeper.hydra.space_syntax import Swept, SweptReader
 from sweeper.hydra.value_texts import Parse, number_text, value_text
-from sweeper.model.space import MAX_NAME_CHARACTERS, Choices, Dimension, FloatRange, IntRange, choice_text
+from sweeper.model.space import MAX_NAME_CHARACTERS, Choices, Dimension, FloatRange, IntRange, Space, choice_text
 from sweeper.model.tagged import from_tagged
 from sweeper.model.trial import Json
 
@@ -102,6 +102,18 @@ class SearchArguments:
 def first_value(dimension: Dimension) -> Json:
     """Give a dimension's lowest value or first choice."""
     return dimension.values[0] if isinstance(dimension, Choices) else dimension.low
+
+
+def grid_size(space: Space) -> int:
+    """Give how many configs a space without continuous dimensions has; a continuous one counts as one value."""
+    size = 1
+    for dimension in space.values():
+        match dimension:
+            case Choices():
+                size *= len(dimension.values)
+            case IntRange() | FloatRange():
+                size *= round((dimension.high - dimension.low) / dimension.step) + 1 if dimension.step else 1
+    return size
 
 
 def read_arguments(
