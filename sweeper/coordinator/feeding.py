@@ -52,8 +52,14 @@ class Feed:
         self._kept_back.clear()
 
     def add(self, row: Numbered) -> None:
-        """The number of the last suggestion was committed."""
+        """The number of the last suggestion was committed, or will be as this says, together with others."""
         self.optimizer.add(row)
+
+    def committed(self, rows: Iterable[Numbered]) -> None:
+        """Numbers that were added before they were committed came out so."""
+        for row in rows:
+            if row.is_alias:
+                self.optimizer.correct(row)
 
     def changed(self, rows: Iterable[Numbered]) -> None:
         """First numbers whose trials settled, or go on after a pause."""

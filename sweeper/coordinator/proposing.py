@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sweeper.coordinator.feeding import Feed
 from sweeper.coordinator.parts import SearchPlan
 from sweeper.coordinator.records import Records
 from sweeper.errors import UserError
-from sweeper.ids import AskerId, CoordinatorId, SweepId, TrialNumber
+from sweeper.ids import AskerId, CoordinatorId, SweepId, TrialId, TrialNumber
 from sweeper.ledger.enqueued import enqueue, next_enqueued, set_enqueued_refused
-from sweeper.ledger.proposals import add_number
+from sweeper.ledger.proposals import add_numbers
 from sweeper.ledger.statements import Statements
 from sweeper.model.search import NewNumber, Numbered, Suggestion
 from sweeper.model.space import choice_text
-from sweeper.model.states import PointSource
+from sweeper.model.states import PointSource, TrialState
 from sweeper.model.trial import Json, NewTrial
 
 log = logging.getLogger("sweeper.coordinator")
+
+NOT_YET: Final = TrialId(-1)
+"""The ledger has not drawn it; no sampler looks at it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,7 @@ class Chooser:
 
 
 class Proposer:
-    """Commits one number at a time; what it suggests for a number depends on the ledger alone (SAME)."""
+    """Chooses and commits numbers; one at a time, what it suggests for a number depends on the ledger alone (SAME)."""
 
     def __init__(
         self, chooser: Chooser, plan: SearchPlan, records: Records, feed: Feed, note: Callable[[str], None]
@@ -59,20 +63,45 @@ class Proposer:
         """Whether a point waits to be tried."""
         return next_enqueued(self._chooser.database, self._chooser.sweep_id) is not None
 
-    def propose(self, fence: int) -> Numbered:
-        """Give the next number a config, and take it into memory.
+    def propose(self, fence: int, *, most: int, enough: Callable[[], bool]) -> list[Numbered]:
+        """Give the next numbers configs, in one commit, and take them into memory.
+
+        Args:
+            fence: the sweep's.
+            most: how many; more than one only where a proposal may rest on what is not committed yet.
+            enough: whether it is time to commit what there is.
 
         Raises:
             CoordinatorLost, NumberTaken: another coordinator chooses; the study is ahead of the ledger.
             LedgerUnavailable: it may have been committed; the study may be ahead of the ledger.
             UserError: the define-by-run function, or the sampler, cannot go on.
         """
-        number = self._records.next_number
+        feed, first = self._feed, self._records.next_number
+        new: list[NewNumber] = []
+        added = 0
+        while True:
+            new.append(self._next(first + len(new)))
+            if len(new) == most or not _is_plain(new[-1]) or enough():
+                break
+            feed.add(_as_new(new[-1]))
+            added += 1
+            if feed.optimizer.used_up():
+                break
+        rows = self._committed(fence, new)
+        for row in rows:
+            self._records.add(row)
+        feed.committed(rows[:added])
+        for row in rows[added:]:
+            feed.add(row)
+        return rows
+
+    def _next(self, number: int) -> NewNumber:
         self._feed.tell_up_to(number)
-        suggestion = self._suggest(number)
-        new = self._composed(TrialNumber(number), suggestion)
+        return self._composed(TrialNumber(number), self._suggest(number))
+
+    def _committed(self, fence: int, new: Sequence[NewNumber]) -> list[Numbered]:
         chooser = self._chooser
-        added = add_number(
+        added = add_numbers(
             chooser.database,
             chooser.sweep_id,
             coordinator_id=chooser.coordinator_id,
@@ -80,17 +109,19 @@ class Proposer:
             asker_id=chooser.asker_id,
             new=new,
         )
-        row = Numbered(
-            number=number,
-            proposal=suggestion.proposal,
-            trial_id=added.trial_id,
-            first_number=added.first_number,
-            state=added.state,
-        )
-        self._records.add(row)
-        self._feed.add(row)
-        log.debug("proposed number=%d trial=%s", number, added.first_number)
-        return row
+        rows = [
+            Numbered(
+                number=one.number,
+                proposal=one.suggestion.proposal,
+                trial_id=came_to.trial_id,
+                first_number=came_to.first_number,
+                state=came_to.state,
+            )
+            for one, came_to in zip(new, added, strict=True)
+        ]
+        for row in rows:
+            log.debug("proposed number=%d trial=%s", row.number, row.first_number)
+        return rows
 
     def _suggest(self, number: int) -> Suggestion:
         """Complete the first enqueued point that fits the space; without any, ask the sampler."""
@@ -119,6 +150,23 @@ class Proposer:
             reason = error.message
             self._note(f"Number {number} is refused: {error.message}")
         return NewNumber(number=number, suggestion=suggestion, trial=trial, reason=reason)
+
+
+def _is_plain(new: NewNumber) -> bool:
+    """Whether the next number may be chosen before this one is committed: points are found by what is committed, and a
+    refusal may end the search."""
+    return new.trial is not None and new.suggestion.proposal.enqueued is None
+
+
+def _as_new(new: NewNumber) -> Numbered:
+    """What the row will be, if the ledger does not know the config."""
+    return Numbered(
+        number=new.number,
+        proposal=new.suggestion.proposal,
+        trial_id=NOT_YET,
+        first_number=new.number,
+        state=TrialState.PENDING,
+    )
 
 
 def point_key(point: Mapping[str, Json]) -> str:

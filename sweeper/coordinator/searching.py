@@ -28,7 +28,7 @@ from sweeper.ledger.searches import SearchStanding as LedgerStanding
 from sweeper.ledger.searches import end_search, finish_search, request_open, resume_search, search_standing, study_attrs
 from sweeper.model.plan import SearchEnd
 from sweeper.model.progress import SearchProgress
-from sweeper.model.search import DecisionKind
+from sweeper.model.search import DecisionKind, Numbered
 from sweeper.model.states import SweepState, TrialState
 
 if TYPE_CHECKING:  # a plain grid has no use for Optuna, whose import takes longer than a short trial
@@ -39,7 +39,9 @@ log = logging.getLogger("sweeper.coordinator")
 LONGEST_TURN_S: Final = 2.0
 """After this long no more is proposed in a turn: leases and reports want attention too."""
 MOST_A_TURN: Final = 200
-"""Numbers and moves that one turn may make."""
+"""Commits of numbers, and moves, that one turn may make."""
+COMMIT_EVERY_S: Final = 0.05
+"""What was chosen this long ago waits for no more to be committed with it: a worker may be waiting."""
 PAUSED: Final = TrialState.PAUSED
 CANCELLED: Final = SearchEnd(kind="done", reason="the sweep was cancelled by command")
 
@@ -201,21 +203,30 @@ class Searching:
             if self._clock.monotonic_s() - began_s > LONGEST_TURN_S:
                 self._moved = True
                 return None
-            if not free_places(self._plan.spec, records, live=live, ahead=ahead):
+            places = free_places(self._plan.spec, records, live=live, ahead=ahead)
+            if not places:
                 break
             if self._move(fence, closing=end is not None and not records.unsettled):
                 continue
             if end is not None:
                 break
-            row = self._proposer.propose(fence)
-            self._watch.added(row)
+            for row in self._propose(fence, places):
+                self._watch.added(row)
+                if self._rungs is not None:
+                    self._rungs.add(row)
             self._moved = True
-            if self._rungs is not None:
-                self._rungs.add(row)
             end = self._end()
         if end is not None and self._rungs is not None and not records.unsettled:
             self._watch.look_at(self._rungs.prune_left_over(fence))
         return end
+
+    def _propose(self, fence: int, places: int) -> list[Numbered]:
+        """Fill some of the places in one commit; one at a time while the search repeats itself, to see it end."""
+        began_s, records = self._clock.monotonic_s(), self._records
+        most = 1 if records.repeats_in_a_row else min(places, self._plan.spec.n_trials - records.next_number)
+        return self._proposer.propose(
+            fence, most=most, enough=lambda: self._clock.monotonic_s() - began_s > COMMIT_EVERY_S
+        )
 
     def _move(self, fence: int, *, closing: bool) -> bool:
         """Let a paused trial go on; whatever became of that, look at it again."""

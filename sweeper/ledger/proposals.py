@@ -1,11 +1,12 @@
 """Numbers of a search: what the sampler chose for each, and how that stands (SAME).
 
 A number is given once, by compare-and-set on the sweep's `next_number` under the coordinator's fence. With it, in one
-statement, goes all that a sampler needs to know later, so that no state of a sampler is ever lost.
+statement (of a few numbers), goes all that a sampler needs to know later: no state of a sampler is ever lost.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,39 +23,51 @@ from sweeper.ledger.statements import Statements
 from sweeper.ledger.storable import storable
 from sweeper.model.search import NewNumber, Numbered
 from sweeper.model.states import TrialState
+from sweeper.model.trial import Json
 
-# Whether the config is known is read as of the statement's beginning. That is enough: no trial is added anywhere
+# Whether a config is known is read as of the statement's beginning. That is enough: no trial is added anywhere
 # without raising next_number, which is compared in the newest version of its row. Nobody waits for the disk here: a
-# grant does, and with it everything written before, so a number that a failing server forgets was nobody's yet, and is
+# grant does, and with it everything written before, so numbers that a failing server forgets were nobody's yet, and are
 # proposed again.
 _ADD = statement(f"""
 WITH led AS MATERIALIZED (
-    SELECT c.sweep_id FROM sweeper.coordinators c WHERE {LEADS} AND c.next_number = :number FOR NO KEY UPDATE
+    SELECT c.sweep_id FROM sweeper.coordinators c WHERE {LEADS} AND c.next_number = :first FOR NO KEY UPDATE
 ), going_on AS MATERIALIZED (
     SELECT s.sweep_id FROM led l, sweeper.sweeps s
     WHERE s.sweep_id = l.sweep_id AND s.state <> 'cancelled'
     FOR NO KEY UPDATE OF s
 ), taken AS (
-    UPDATE sweeper.coordinators c SET next_number = c.next_number + 1 FROM going_on o
+    UPDATE sweeper.coordinators c SET next_number = c.next_number + cardinality(:hashes) FROM going_on o
     WHERE c.sweep_id = o.sweep_id
     RETURNING c.sweep_id, set_config('synchronous_commit', 'off', true)
-), known AS (
-    SELECT t.trial_id, t.number, t.state
-    FROM taken k JOIN sweeper.trials t ON t.sweep_id = k.sweep_id AND t.config_hash = :config_hash
+), given AS MATERIALIZED (
+    SELECT k.sweep_id, n.config_hash, n.config_text, n.overrides, n.params, n.reason, n.proposal, n.key,
+           :first + n.nth::int - 1 AS number,
+           row_number() OVER (PARTITION BY n.config_hash ORDER BY n.nth) = 1 AS leads
+    FROM taken k, unnest(:hashes, :texts, :overrides, :params, :reasons, :proposals, :keys) WITH ORDINALITY
+         AS n (config_hash, config_text, overrides, params, reason, proposal, key, nth)
+), known AS MATERIALIZED (
+    SELECT t.trial_id, t.number, t.state, t.config_hash
+    FROM given g JOIN sweeper.trials t ON t.sweep_id = g.sweep_id AND t.config_hash = g.config_hash
+    WHERE g.leads
 ), added AS (
     INSERT INTO sweeper.trials (sweep_id, number, config_hash)
-    SELECT k.sweep_id, :number, :config_hash FROM taken k
-    WHERE :config_hash IS NOT NULL AND NOT EXISTS (SELECT FROM known)
-    RETURNING trial_id, number, state
+    SELECT g.sweep_id, g.number, g.config_hash FROM given g
+    WHERE g.leads AND g.config_hash IS NOT NULL
+      AND NOT EXISTS (SELECT FROM known k WHERE k.config_hash = g.config_hash)
+    ORDER BY g.number
+    RETURNING trial_id, number, state, config_hash
 ), configured AS (
     INSERT INTO sweeper.configs (trial_id, lineage, config_text, overrides, params)
-    SELECT a.trial_id, 0, :config_text, :overrides_of_one, :params_of_one FROM added a
+    SELECT a.trial_id, 0, g.config_text, CAST(g.overrides AS json), CAST(g.params AS json)
+    FROM added a JOIN given g ON g.number = a.number
 ), trial AS (
-    SELECT k.trial_id, k.number, k.state FROM known k
-    UNION ALL SELECT a.trial_id, a.number, a.state FROM added a
+    SELECT k.trial_id, k.number, k.state, k.config_hash FROM known k
+    UNION ALL SELECT a.trial_id, a.number, a.state, a.config_hash FROM added a
 ), numbered AS (
     INSERT INTO sweeper.numbers (sweep_id, number, trial_id, reason, proposal)
-    SELECT k.sweep_id, :number, t.trial_id, :reason, :proposal FROM taken k LEFT JOIN trial t ON true
+    SELECT g.sweep_id, g.number, t.trial_id, g.reason, CAST(g.proposal AS json)
+    FROM given g LEFT JOIN trial t ON t.config_hash = g.config_hash
 ), asked AS (
     INSERT INTO sweeper.requests (trial_id, asker_id, sweep_id)
     SELECT t.trial_id, a.asker_id, :sweep_id
@@ -63,10 +76,10 @@ WITH led AS MATERIALIZED (
     ) a
     ON CONFLICT (trial_id, asker_id) DO NOTHING
 ), tried AS (
-    UPDATE sweeper.enqueued e SET number = :number FROM taken k
-    WHERE e.sweep_id = k.sweep_id AND e.key = :key AND e.number IS NULL
+    UPDATE sweeper.enqueued e SET number = g.number FROM given g
+    WHERE e.sweep_id = g.sweep_id AND e.key = g.key AND e.number IS NULL
 ), {attrs_kept("taken")}
-SELECT t.trial_id, t.number, t.state FROM taken k LEFT JOIN trial t ON true
+SELECT t.trial_id, t.number, t.state FROM given g LEFT JOIN trial t ON t.config_hash = g.config_hash ORDER BY g.number
 """)
 
 _EMPTY: Final = """CAST('{"p": {}}' AS json)"""
@@ -76,9 +89,11 @@ _GIVEN = statement("""
 SELECT c.coordinator_id, c.fence, c.next_number, n.number IS NOT NULL AS given, n.proposal IS NOT NULL AS proposed,
        t.trial_id, t.config_hash, t.number, t.state, s.state = 'cancelled' AS cancelled
 FROM sweeper.coordinators c JOIN sweeper.sweeps s ON s.sweep_id = c.sweep_id
-LEFT JOIN sweeper.numbers n ON n.sweep_id = c.sweep_id AND n.number = :number
+CROSS JOIN unnest(:numbers) AS w (number)
+LEFT JOIN sweeper.numbers n ON n.sweep_id = c.sweep_id AND n.number = w.number
 LEFT JOIN sweeper.trials t ON t.trial_id = n.trial_id
 WHERE c.sweep_id = :sweep_id
+ORDER BY w.number
 """)
 
 
@@ -120,42 +135,54 @@ class Added:
     state: TrialState | None
 
 
-def add_number(
-    db: Statements, sweep_id: SweepId, *, coordinator_id: CoordinatorId, fence: int, asker_id: AskerId, new: NewNumber
-) -> Added:
-    """Commit a proposal: a new trial, an alias of a known one, or why there is none; ask for its trial.
+def add_numbers(
+    db: Statements,
+    sweep_id: SweepId,
+    *,
+    coordinator_id: CoordinatorId,
+    fence: int,
+    asker_id: AskerId,
+    new: Sequence[NewNumber],
+) -> list[Added]:
+    """Commit proposals, all or none: each is a new trial, an alias of a known one, or has a reason why there is none.
 
-    Marks the enqueued point that it is, and merges the study attributes that it changed. Repeated with the same config
-    it is success.
+    Asks for their trials, marks the enqueued points that they are, and merges the study attributes that they changed.
+    Repeated with the same configs it is success.
+
+    Args:
+        new: of successive numbers, at least one.
 
     Raises:
         CoordinatorLost: another coordinator leads, or the sweep was cancelled; choose nothing more.
-        NumberTaken: the number is not the next one, or went to another config: read the history anew.
+        NumberTaken: the numbers are not the next ones, or went to other configs: read the history anew.
     """
-    trial, suggestion = new.trial, new.suggestion
+    trials = [one.trial for one in new]
+    attrs: dict[str, Json] = {}
+    for one in new:
+        attrs |= one.suggestion.study_attrs
     parameters = {
         **leader(sweep_id, coordinator_id, fence),
         "asker_id": asker_id,
-        "number": new.number,
-        "config_hash": None if trial is None else trial.config_hash,
-        "config_text": None if trial is None else trial.config_text,
-        "overrides_of_one": None if trial is None else list(trial.overrides),
-        "params_of_one": None if trial is None else dict(trial.params),
-        "reason": None if trial is not None else storable(new.reason or "refused"),
-        "proposal": suggestion.proposal.as_json(),
-        "key": suggestion.proposal.enqueued,
-        **attr_parameters(suggestion.study_attrs),
+        "first": new[0].number,
+        "hashes": [None if trial is None else trial.config_hash for trial in trials],
+        "texts": [None if trial is None else trial.config_text for trial in trials],
+        "overrides": [None if trial is None else _json(list(trial.overrides)) for trial in trials],
+        "params": [None if trial is None else _json(dict(trial.params)) for trial in trials],
+        "reasons": [None if one.trial is not None else storable(one.reason or "refused") for one in new],
+        "proposals": [_json(one.suggestion.proposal.as_json()) for one in new],
+        "keys": [one.suggestion.proposal.enqueued for one in new],
+        **attr_parameters(attrs),
     }
-    rows = db.run(_ADD, parameters)
-    if not rows:
-        rows = [_given(db, sweep_id, coordinator_id, fence, new)]
-    row = rows[0]
-    return Added(
-        trial_id=None if row.trial_id is None else TrialId(row.trial_id),
-        alias=row.number is not None and row.number != new.number,
-        first_number=row.number,
-        state=None if row.state is None else TrialState(row.state),
-    )
+    rows = db.run(_ADD, parameters) or _given(db, sweep_id, coordinator_id, fence, new)
+    return [
+        Added(
+            trial_id=None if row.trial_id is None else TrialId(row.trial_id),
+            alias=row.number is not None and row.number != one.number,
+            first_number=row.number,
+            state=None if row.state is None else TrialState(row.state),
+        )
+        for one, row in zip(new, rows, strict=True)
+    ]
 
 
 def history(db: Statements, sweep_id: SweepId, *, first: int = 0, limit: int | None = None) -> list[Numbered]:
@@ -171,15 +198,26 @@ def numbered(db: Statements, sweep_id: SweepId, numbers: Sequence[int]) -> list[
     return read_numbers(db.run(_NUMBERED, {"sweep_id": sweep_id, "numbers": list(numbers)})[0])
 
 
-def _given(db: Statements, sweep_id: SweepId, coordinator_id: CoordinatorId, fence: int, new: NewNumber) -> sa.Row[Any]:
-    """What the number has been given, when it was by this very proposal."""
-    rows = db.run(_GIVEN, {"sweep_id": sweep_id, "number": new.number})
+def _given(
+    db: Statements, sweep_id: SweepId, coordinator_id: CoordinatorId, fence: int, new: Sequence[NewNumber]
+) -> Sequence[sa.Row[Any]]:
+    """What the numbers have been given, when it was by these very proposals."""
+    rows = db.run(_GIVEN, {"sweep_id": sweep_id, "numbers": [one.number for one in new]})
     if not rows or (rows[0].coordinator_id, rows[0].fence) != (coordinator_id, fence):
         raise coordinator_lost(sweep_id, coordinator_id, fence)
-    row = rows[0]
-    if row.proposed and row.config_hash == (None if new.trial is None else new.trial.config_hash):
-        return row
+    others = [
+        (one, row)
+        for one, row in zip(new, rows, strict=True)
+        if not row.proposed or row.config_hash != (None if one.trial is None else one.trial.config_hash)
+    ]
+    if not others:
+        return rows
+    one, row = others[0]
     if row.cancelled:
         raise CoordinatorLost(f"sweep {sweep_id} was cancelled")
     what = "was given otherwise" if row.given else f"is not the next one, which is {row.next_number}"
-    raise NumberTaken(f"number {new.number} of sweep {sweep_id} {what}", next_number=row.next_number)
+    raise NumberTaken(f"number {one.number} of sweep {sweep_id} {what}", next_number=row.next_number)
+
+
+def _json(value: Json) -> str:
+    return json.dumps(value, allow_nan=False)

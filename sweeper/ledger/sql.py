@@ -80,6 +80,8 @@ _TYPES: Final[dict[str, TypeEngine[Any]]] = {
             "attr_keys",
             "attr_values",
             "points",
+            "reasons",
+            "proposals",
         ),
         ARRAY(_TEXT),
     ),

@@ -72,14 +72,11 @@ class History:
             repeated=row.is_alias,
             chosen=row.proposal.enqueued is None,
         )
-        if row.is_alias and row.first_number is not None:
-            # The study decides how its trial stands: its row may be ahead of what the search is to know by now.
-            self._alias_rows.setdefault(row.first_number, []).append(row)
-            self.aliases.add(row.number)
-            standing = standing_of(self.entries[row.first_number])
-        else:
-            standing = self._stand(row)
-        self._put(row.number, row.proposal, placed, standing)
+        self._put(row.number, row.proposal, placed, self._aliased(row) if row.is_alias else self._stand(row))
+
+    def correct(self, row: Numbered) -> None:
+        """Let a number that was taken in as a new trial be an alias."""
+        self._put(row.number, row.proposal, self.entries_from.placed(row.proposal), self._aliased(row))
 
     def change(self, row: Numbered) -> None:
         """Let a trial stand otherwise, and with it all numbers that point at it."""
@@ -117,6 +114,13 @@ class History:
         self._marks.setdefault(number, {}).update(marks)
         entry = self.storage.entries[number]
         entry.system_attrs = {**entry.system_attrs, **marks}
+
+    def _aliased(self, row: Numbered) -> Standing:
+        """The study decides how its trial stands: its row may be ahead of what the search is to know by now."""
+        assert row.first_number is not None, "an alias has a trial"
+        self._alias_rows.setdefault(row.first_number, []).append(row)
+        self.aliases.add(row.number)
+        return standing_of(self.entries[row.first_number])
 
     def _stand(self, row: Numbered) -> Standing:
         if row.trial_id is None:

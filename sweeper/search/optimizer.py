@@ -150,13 +150,18 @@ class Optimizer:
     def add(self, row: Numbered) -> None:
         """Take in the row of the number that was just committed: a new trial, an alias, or refused.
 
-        An alias stands as its trial does in the study, whatever its row says.
+        An alias stands as its trial does in the study, whatever its row says. Where several numbers are committed at
+        once, all but the last are added as new trials before; `correct` those that prove to be something else.
         """
         history = self._known
         if row.number != self.numbers - int(self._unconfirmed):
             raise ValueError(f"row of number {row.number} where {self.numbers - int(self._unconfirmed)} was expected")
         history.take(row)
         self._unconfirmed = False
+
+    def correct(self, row: Numbered) -> None:
+        """Take in that a number which was added as a new trial is an alias of an earlier one."""
+        self._known.correct(row)
 
     def tell(self, row: Numbered) -> None:
         """Let a trial stand otherwise: final, paused, or running again. Its aliases follow by themselves."""

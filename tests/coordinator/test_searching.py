@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from sweeper.coordinator.parts import SearchLimits
-from sweeper.errors import CoordinatorLost, LedgerUnavailable
+from sweeper.errors import CoordinatorLost, LedgerUnavailable, UserError
 from sweeper.ledger.commands import retry_trials
 from sweeper.ledger.highwater import note_rollback
 from sweeper.ledger.requests import retire_asker
@@ -21,14 +21,17 @@ from sweeper.ledger.statements import Statements
 from sweeper.ledger.sweeps import find_sweep
 from sweeper.model.plan import SearchEnd
 from sweeper.model.search import Constraint, Direction
-from sweeper.model.space import Choices, FloatRange
+from sweeper.model.space import Choices, FloatRange, IntRange, Space
 from sweeper.model.states import ObjectiveFault, SweepState, TrialState
-from sweeper.model.trial import Grant
-from tests.coordinator.searches import GRID, THREE, TPE, Search, refusing, search, squares
+from sweeper.model.trial import Grant, Json, NewTrial
+from sweeper.search.optimizer import Optimizer
+from tests.coordinator.searches import GRID, THREE, TPE, Search, compose, refusing, search, squares
 
 COMPLETED, FAILED, PENDING, CANCELLED = (
     TrialState.COMPLETED, TrialState.FAILED, TrialState.PENDING, TrialState.CANCELLED,
 )  # fmt: skip
+
+COARSE: Space = {"x": IntRange(low=0, high=9)}
 
 
 def test_a_sequential_search_proposes_one_trial_at_a_time(begin: Any) -> None:
@@ -133,6 +136,40 @@ def test_without_that_demand_it_proposes_just_enough_for_idle_workers(begin: Any
     command.turn()
     pending = run.states().count(PENDING)
     assert pending == 3, "two for those who are idle, and one for who will be, as often as trials end lately"
+
+
+def test_several_idle_workers_are_given_their_trials_in_one_commit(begin: Any) -> None:
+    run = begin(n_trials=30, deterministic=False, workers=5)
+    command = run.start()
+    command.turn()
+    assert run.states() == [PENDING] * 5
+    assert run.world.sql("SELECT count(DISTINCT n.xmin::text) AS commits FROM sweeper.numbers n")[0].commits == 1
+
+
+def test_what_is_committed_together_leaves_the_study_that_its_rows_make(begin: Any) -> None:
+    """Some parameters compose to a config that there is, which only the ledger can tell; some to none."""
+    run = begin(n_trials=12, deterministic=False, workers=4, space=COARSE, compose=halves)
+    command = run.start()
+    for _ in range(4):
+        command.turn()
+        run.train()
+    command.turn()
+    warm = command.turns._feed.optimizer._known
+    cold = Optimizer(run.spec, seed=run.seed)
+    cold.load(run.rows(), {})
+    assert any(row.is_alias for row in run.rows())
+    shown = [[(entry.state, entry.values, entry.params) for entry in one.entries] for one in (warm, cold._known)]
+    assert shown[0] == shown[1]
+    assert warm.aliases == cold._known.aliases
+
+
+def halves(number: int, params: Mapping[str, Json]) -> NewTrial:
+    """Two values of `x` make one config; the smallest none."""
+    x = params["x"]
+    assert isinstance(x, int)
+    if x == 0:
+        raise UserError("0 cannot be halved")
+    return compose(number, {"x": x // 2})
 
 
 def test_one_worker_is_never_proposed_ahead_for(begin: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from sweeper.ids import CoordinatorId, SweepId, TrialId, TrialNumber
 from sweeper.ledger.decisions import record_decisions
 from sweeper.ledger.promotions import exploit_trial, newest_checkpoint, promote_trial, prune_paused
-from sweeper.ledger.proposals import Added, add_number, numbered
+from sweeper.ledger.proposals import Added, add_numbers, numbered
 from sweeper.ledger.requests import register_asker
 from sweeper.ledger.results import commit_result, record_reports
 from sweeper.ledger.statements import Statements
@@ -70,15 +70,12 @@ class SearchWorld(World):
         study_attrs: Mapping[str, Json] | None = None,
         **proposal: Any,
     ) -> Added:
-        new = NewNumber(
-            number=TrialNumber(number),
-            suggestion=Suggestion(
-                proposal=Proposal(**{"params": {"x": number / 10}, **proposal}), study_attrs=study_attrs or {}
-            ),
-            trial=None if refused is not None else new_trial(name or f"p{number}", x=number / 10),
-            reason=refused,
-        )
-        return add_number(
+        new = new_number(number, name, refused=refused, study_attrs=study_attrs, **proposal)
+        return self.propose_all(new, db=db)[0]
+
+    def propose_all(self, *new: NewNumber, db: Statements | None = None) -> list[Added]:
+        """Commit numbers together."""
+        return add_numbers(
             db or self.db, self.sweep_id, coordinator_id=self.coordinator_id, fence=self.fence, asker_id=self.asker_id,
             new=new,
         )  # fmt: skip
@@ -153,3 +150,22 @@ class SearchWorld(World):
     def steps(self, trial_id: TrialId) -> list[int]:
         rows = self.sql("SELECT step FROM sweeper.reports WHERE trial_id = :t ORDER BY step", t=trial_id)
         return [row.step for row in rows]
+
+
+def new_number(
+    number: int,
+    name: str | None = None,
+    *,
+    refused: str | None = None,
+    study_attrs: Mapping[str, Json] | None = None,
+    **proposal: Any,
+) -> NewNumber:
+    """A proposal that composes to the config of that name, unless it is refused."""
+    return NewNumber(
+        number=TrialNumber(number),
+        suggestion=Suggestion(
+            proposal=Proposal(**{"params": {"x": number / 10}, **proposal}), study_attrs=study_attrs or {}
+        ),
+        trial=None if refused is not None else new_trial(name or f"p{number}", x=number / 10),
+        reason=refused,
+    )

@@ -96,7 +96,10 @@ def test_a_heartbeat_leaves_no_setting_behind(world: World) -> None:
 
 
 def test_only_heartbeats_do_not_wait_for_the_disk() -> None:
-    assert [name for name, text in STATEMENTS.items() if "synchronous_commit" in text] == ["leases._RENEW"]
+    assert [name for name, text in STATEMENTS.items() if "synchronous_commit" in text] == [
+        "leases._RENEW",
+        "proposals._ADD",
+    ]
 
 
 def test_a_misspelt_parameter_is_found_at_import() -> None:

@@ -19,7 +19,7 @@ from sweeper.ledger.decisions import decided, record_decisions, reports_by_trial
 from sweeper.ledger.enqueued import next_enqueued
 from sweeper.ledger.leases import expire_leases, lease_trial, release_trial, renew_lease
 from sweeper.ledger.promotions import exploit_trial, promote_trial, prune_paused
-from sweeper.ledger.proposals import add_number, numbered
+from sweeper.ledger.proposals import add_numbers, numbered
 from sweeper.ledger.results import commit_result, record_reports
 from sweeper.ledger.searches import search_standing
 from sweeper.model.search import Decision, DecisionKind, NewNumber, Proposal, Suggestion
@@ -144,9 +144,9 @@ HOT: dict[str, Any] = {
     ),
     "expire_leases": lambda db, sweep_id: expire_leases(db, sweep_id, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S),
     "retire_checkpoints": lambda db, sweep_id: retire_checkpoints(db, LEASE, keep=1),
-    "add_number": lambda db, sweep_id: add_number(
+    "add_numbers": lambda db, sweep_id: add_numbers(
         db, sweep_id, coordinator_id="c", fence=1, asker_id="a",
-        new=NewNumber(number=9, suggestion=Suggestion(proposal=Proposal()), trial=new_trial("n")),
+        new=[NewNumber(number=9, suggestion=Suggestion(proposal=Proposal()), trial=new_trial("n"))],
     ),
     "numbered": lambda db, sweep_id: numbered(db, sweep_id, [FINISHED, FINISHED + 1]),
     "undecided_reports": lambda db, sweep_id: undecided_reports(db, sweep_id, kind=DecisionKind.REPORT, limit=100),

@@ -20,7 +20,7 @@ from sweeper.ledger.searches import finish_search, search_standing, study_attrs
 from sweeper.model.search import DecisionKind, Numbered, Proposal, SearchSpec
 from sweeper.model.space import Choices, FloatRange, IntRange
 from sweeper.model.states import AttemptOutcome, ObjectiveFault, PointSource, SweepState, TrialState
-from tests.ledger.search_world import SearchWorld
+from tests.ledger.search_world import SearchWorld, new_number
 from tests.ledger.world import Clock, new_trial, new_trials
 
 NAN = float("nan")
@@ -114,6 +114,51 @@ def test_what_a_proposal_changed_in_the_study_is_kept_with_it(search: SearchWorl
     attrs = study_attrs(search.db, search.sweep_id)
     assert attrs == {"qmc": 2, "big": 1e300, "one": 1.0, "deep": {"$tuple": [1, 2.0, "a\x00\ud800"]}}
     assert isinstance(attrs["one"], float)
+
+
+def several(first: int = 0) -> list[Any]:
+    """A new config, a known one (if `p0` is), a refused one, a new one, and the first again."""
+    return [
+        new_number(first, f"n{first}", study_attrs={"k": 1, "only": 1}),
+        new_number(first + 1, "p0"),
+        new_number(first + 2, refused="cannot be composed"),
+        new_number(first + 3, enqueued="k1"),
+        new_number(first + 4, f"n{first}", study_attrs={"k": 2}),
+    ]
+
+
+def test_numbers_given_together_are_as_if_given_one_by_one(search: SearchWorld) -> None:
+    """ONCE, SAME. Repeats of configs of the same statement are aliases too."""
+    enqueue(search.db, search.sweep_id, [("k1", {"x": 0.5})], source=PointSource.CONFIG)
+    search.propose(0)
+    search.complete(search.lease().lease, 2.5)
+    added = search.propose_all(*several(1))
+    assert [(one.first_number, one.alias, one.state) for one in added] == [
+        (1, False, TrialState.PENDING),
+        (0, True, TrialState.COMPLETED),
+        (None, False, None),
+        (4, False, TrialState.PENDING),
+        (1, True, TrialState.PENDING),
+    ]
+    rows = history(search.db, search.sweep_id)
+    assert [row.first_number for row in rows] == [0, 1, 0, None, 4, 1]
+    assert [row.trial_id for row in rows[1:]] == [one.trial_id for one in added]
+    assert [row.proposal.params["x"] for row in rows] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    assert study_attrs(search.db, search.sweep_id) == {"k": 2, "only": 1}
+    assert next_enqueued(search.db, search.sweep_id) is None
+    assert [trial.number for trial in trials(search.db, search.sweep_id)] == [0, 1, 4]
+    assert [search.lease().number for _ in range(2)] == [1, 4]
+
+
+def test_numbers_given_together_are_given_again_all_or_none(search: SearchWorld) -> None:
+    first = search.propose_all(*several())
+    assert search.propose_all(*several()) == first
+    assert len(history(search.db, search.sweep_id)) == 5
+    for other in ([*several()[:4], new_number(4, "other")], [*several()[2:], new_number(5)]):
+        with pytest.raises(NumberTaken) as taken:
+            search.propose_all(*other)
+        assert taken.value.next_number == 5
+    assert len(history(search.db, search.sweep_id)) == 5
 
 
 def test_an_enqueued_point_is_tried_once(search: SearchWorld) -> None:

@@ -109,8 +109,8 @@ def take_over(case: Case, db: Statements) -> bool:
 
 
 CHOICES: dict[str, Callable[[Case, Statements], object]] = {
-    "add_number": lambda case, db: case.search.propose(3, "new", db=db).first_number,
-    "add_number of a known config": lambda case, db: case.search.propose(3, "p1", db=db).first_number,
+    "add_numbers": lambda case, db: case.search.propose(3, "new", db=db).first_number,
+    "add_numbers of a known config": lambda case, db: case.search.propose(3, "p1", db=db).first_number,
     "record_decisions": lambda case, db: record(case, db, case.paused, "go_on"),
     "record_decisions to prune": lambda case, db: record(case, db, case.running, "prune"),
     "promote_trial": lambda case, db: case.search.promote(case.paused, db=db),
@@ -146,18 +146,18 @@ CALLS: Mapping[str, Callable[[Case, Statements], object]] = {**CHOICES, **OTHERS
 PAIRS = [pair for pair in itertools.product(CALLS, CALLS) if pair[0] in CHOICES or pair[1] in CHOICES]
 
 FEW = [
-    ("take over", "add_number"),
-    ("add_number", "add_number of a known config"),
+    ("take over", "add_numbers"),
+    ("add_numbers", "add_numbers of a known config"),
     ("exploit_trial", "promote_trial"),
     ("promote_trial", "prune_paused"),
     ("cancel_trials", "exploit_trial"),
     ("record_decisions to prune", "commit pruned"),
     ("release paused", "record_decisions to prune"),
     ("commit completed", "cancel_open"),
-    ("note_rollback", "add_number"),
+    ("note_rollback", "add_numbers"),
     ("promote_trial", "promote_trial"),
-    ("add_number", "cancel_sweep"),
-    ("add_number", "cancel_open"),
+    ("add_numbers", "cancel_sweep"),
+    ("add_numbers", "cancel_open"),
 ]
 """Those that the short suite runs; the long one runs all."""
 
@@ -202,11 +202,11 @@ def test_the_second_is_alone_when_the_first_comes_to_nothing(databases: Database
     check_pair(databases, first, second, commit=False)
 
 
-@pytest.mark.parametrize("first", ["add_number", "cancel_sweep"])
+@pytest.mark.parametrize("first", ["add_numbers", "cancel_sweep"])
 def test_nothing_is_left_pending_in_a_sweep_that_was_cancelled(databases: Databases, first: str) -> None:
     clock, db, a, b = databases
     case = Case.build(db, clock)
-    second = ({"add_number", "cancel_sweep"} - {first}).pop()
+    second = ({"add_numbers", "cancel_sweep"} - {first}).pop()
     with standing(a) as session:
         case.call(session, first)
         following = Second(b, lambda other: case.call(other, second))

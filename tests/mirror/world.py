@@ -30,7 +30,7 @@ from sweeper.ledger.database import Database
 from sweeper.ledger.leases import lease_trial, register_worker, release_trial
 from sweeper.ledger.mirror_access import MirrorAccess, storage_url
 from sweeper.ledger.mirroring import mirror_lag
-from sweeper.ledger.proposals import add_number
+from sweeper.ledger.proposals import add_numbers
 from sweeper.ledger.reads import trials
 from sweeper.ledger.requests import register_asker
 from sweeper.ledger.results import commit_result, record_reports
@@ -150,13 +150,13 @@ class SearchWorld:
             params=tagged,
         )
         proposal = Proposal(params=tagged, extra=extra or {}, enqueued=key)
-        add_number(
+        add_numbers(
             self.db,
             self.sweep.sweep_id,
             coordinator_id=self.coordinator_id,
             fence=self.fence,
             asker_id=self.asker_id,
-            new=NewNumber(number=TrialNumber(number), suggestion=Suggestion(proposal=proposal), trial=trial),
+            new=[NewNumber(number=TrialNumber(number), suggestion=Suggestion(proposal=proposal), trial=trial)],
         )
         return number
 

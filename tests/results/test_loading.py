@@ -15,7 +15,7 @@ import sweeper
 from sweeper.errors import UserError
 from sweeper.ids import CoordinatorId, SweepId, TrialNumber
 from sweeper.ledger.database import Database
-from sweeper.ledger.proposals import add_number
+from sweeper.ledger.proposals import add_numbers
 from sweeper.ledger.requests import register_asker, request_trials
 from sweeper.ledger.results import commit_result, record_reports
 from sweeper.ledger.sweeps import acquire_coordinator, open_sweep
@@ -71,18 +71,20 @@ def propose(world: World, proposed: list[tuple[str | None, dict[str, Json]]]) ->
     fence = acquire_coordinator(world.db, world.sweep_id, leader, lease_s=60)
     assert fence is not None
     for number, (name, params) in enumerate(proposed):
-        add_number(
+        add_numbers(
             world.db,
             world.sweep_id,
             coordinator_id=leader,
             fence=fence,
             asker_id=world.asker_id,
-            new=NewNumber(
-                number=TrialNumber(number),
-                suggestion=Suggestion(proposal=Proposal(params=params)),
-                trial=None if name is None else new_trial(name, epochs=3, **params),
-                reason="does not compose" if name is None else None,
-            ),
+            new=[
+                NewNumber(
+                    number=TrialNumber(number),
+                    suggestion=Suggestion(proposal=Proposal(params=params)),
+                    trial=None if name is None else new_trial(name, epochs=3, **params),
+                    reason="does not compose" if name is None else None,
+                )
+            ],
         )
 
 

@@ -77,7 +77,7 @@ class Ledger:
     decisions: list[str] = field(default_factory=list)
 
     def commit(self, suggestion: Suggestion, *, refused: bool = False) -> Numbered:
-        """What `add_number` does."""
+        """What `add_numbers` does."""
         text = json.dumps(suggestion.proposal.as_json())
         config = choice_text(dict(suggestion.proposal.params))
         known = {

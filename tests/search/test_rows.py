@@ -74,6 +74,20 @@ def test_a_completed_trial_without_an_objective_is_a_failed_entry(result: Any) -
     assert (entry.state, entry.values) == (EntryState.FAIL, None)
 
 
+def test_a_number_added_before_its_commit_that_proves_an_alias_is_the_entry_that_its_row_makes() -> None:
+    """Numbers that are committed together are added as new trials; only the ledger knows which configs it has."""
+    first = numbered(0, TrialState.COMPLETED, result=1.5)
+    alias = numbered(1, TrialState.COMPLETED, result=1.5, trial_id=TrialId(0), first_number=0)
+    optimizer = Optimizer(SearchSpec(space=MIXED), seed=1)
+    optimizer.load([first], {})
+    optimizer.add(numbered(1, TrialState.PENDING, trial_id=TrialId(-1)))
+    optimizer.correct(alias)
+    expected = [(entry.state, entry.values, entry.params) for entry in entries(first, alias)]
+    assert [(entry.state, entry.values, entry.params) for entry in optimizer._known.entries] == expected
+    optimizer.tell(numbered(0, TrialState.FAILED))
+    assert [entry.state for entry in optimizer._known.entries] == [EntryState.FAIL] * 2, "it follows its trial"
+
+
 def test_several_objectives_come_in_the_order_of_the_directions() -> None:
     spec = SearchSpec(space=MIXED, directions=(Direction.MINIMIZE, Direction.MAXIMIZE))
     (entry,) = entries(numbered(0, TrialState.COMPLETED, result=to_tagged((1, 2.5))), spec=spec)
