@@ -19,13 +19,16 @@ pytestmark = pytest.mark.slow
 def test_a_search_gives_its_results_and_the_same_call_again_trains_nothing(desk: Desk) -> None:
     """ONCE, TRUTH; and neither side ever imports Hydra."""
     desk.script()
-    first = result_of(desk.sweep())
+    first = result_of(desk.sweep(directory=str(desk.root / "out")))
     trained = desk.counted()
     assert len(trained) == 4
     assert set(trained.values()) == {1}
     assert [abs(params["x"] - 0.3) for params in first["params"]] == first["values"]
     assert first["best"][1] == min(first["values"])
     assert first["hydra"] == []
+    with (desk.root / "out" / "results.csv").open() as file:
+        assert [float(row["value"]) for row in csv.DictReader(file)] == first["values"]
+    assert sorted(path.name for path in (desk.root / "out").iterdir() if path.is_dir()) == ["0", "1", "2", "3"]
     again = desk.sweep()
     assert result_of(again) == first
     assert "nothing was trained" in again.stderr
@@ -86,23 +89,30 @@ def test_a_process_that_is_told_to_leave_leaves_with_75_and_nothing_after_the_ca
     assert len(result_of(desk.sweep(**keywords | {"base": {"steps": 200}}))["values"]) == 2
 
 
-@pytest.mark.parametrize(
-    "objective",
-    ["lambda config: config['x']", "functools.partial(shifted, by=1)", "shifted"],
-    ids=["a lambda", "a partial", "one of the script's own"],
-)
-def test_any_function_can_be_forked(desk: Desk, objective: str) -> None:
-    prolog = "import functools\ndef shifted(config, by=0):\n    return config['x'] + by\n"
-    desk.script(prolog=prolog, objective=objective)
-    found = result_of(desk.sweep(n_trials=2))
-    by = 1 if "partial" in objective else 0
-    assert found["values"] == [params["x"] + by for params in found["params"]]
+def test_any_function_can_be_forked_and_sweeps_of_one_script_do_not_disturb_one_another(desk: Desk) -> None:
+    """A lambda, a partial, one of the script's own; each in a sweep of its own, the later ones built on the first."""
+    desk.write(
+        "all.py",
+        "import functools, sweeper\n"
+        "def shifted(config, by=0):\n    return config['x'] + by\n"
+        "if __name__ == '__main__':\n"
+        "    grid = {'sampler': 'grid'}\n"
+        "    first = sweeper.sweep(shifted, {'x': [0.1, 0.2]}, name='first', **grid)\n"
+        "    x = first.best.params['x']\n"
+        "    second = sweeper.sweep(functools.partial(shifted, by=1), {'x': [x]}, name='second', **grid)\n"
+        "    third = sweeper.sweep(lambda config: config['x'] * 2, {'x': [x]}, name='third', **grid)\n"
+        "    print([trial.value for each in (first, second, third) for trial in each.trials])\n",
+    )
+    ended = desk.run("python", "all.py")
+    assert ended.stdout == "[0.1, 0.2, 1.1, 0.2]\n", ended.printed
 
 
 def test_the_config_is_a_dict_of_its_own_with_nested_keys_and_values_of_their_type(desk: Desk) -> None:
-    """TRUTH: what the ledger says ran is what the function was given."""
+    """TRUTH, SAFE: what the ledger says ran is what the function was given; where the ledger is, it is not told."""
     prolog = (
+        "import os\n"
         "def shown(config):\n"
+        "    assert not [name for name in os.environ if name.startswith('SWEEPER_') and name.endswith('_URL')]\n"
         "    count(repr(config).replace(' ', '') + ' 0')\n"
         "    config['opt']['layers'].append('changed')\n"
         "    return float(len(config))\n"
@@ -117,28 +127,6 @@ def test_the_config_is_a_dict_of_its_own_with_nested_keys_and_values_of_their_ty
     }
     assert {text for text, _ in desk.counted()} == expected
     assert [trial.params["opt.lr"] for trial in desk.trials()] == [1, 1, 1.0, 1.0]
-
-
-def test_results_are_files_beside_the_trials(desk: Desk) -> None:
-    desk.script()
-    found = result_of(desk.sweep(directory=str(desk.root / "out")))
-    with (desk.root / "out" / "results.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["value"]) for row in rows] == found["values"]
-    assert sorted(path.name for path in (desk.root / "out").iterdir() if path.is_dir()) == ["0", "1", "2", "3"]
-
-
-def test_a_trial_cannot_see_where_ledger_and_store_are(desk: Desk) -> None:
-    """SAFE."""
-    prolog = (
-        "import os\n"
-        "def look(config):\n"
-        "    count(','.join(key for key in os.environ if key.endswith('_URL') and key.startswith('SWEEPER')) + '- 0')\n"
-        "    return 1.0\n"
-    )
-    desk.script(prolog=prolog, objective="look")
-    result_of(desk.sweep(n_trials=1))
-    assert list(desk.counted()) == [("-", 0)]
 
 
 def test_other_fixed_values_are_refused_as_long_as_a_trial_with_the_old_ones_is_unfinished(desk: Desk) -> None:
@@ -178,26 +166,10 @@ def test_a_search_whose_function_returns_nothing_ends_at_once_with_an_error(desk
     assert len(desk.trials()) == 1
 
 
-def test_two_searches_in_one_script_do_not_disturb_one_another(desk: Desk) -> None:
-    desk.write(
-        "both.py",
-        "import sweeper, training_code\n"
-        "if __name__ == '__main__':\n"
-        "    first = sweeper.sweep(training_code.train, {'x': [0.1, 0.2]}, name='first', sampler='grid')\n"
-        "    x = first.best.params['x']\n"
-        "    second = sweeper.sweep(training_code.train, {'x': [x, 0.9]}, name='second', sampler='grid')\n"
-        "    print(len(first.trials), len(second.trials), second.best.params['x'])\n",
-    )
-    ended = desk.run("python", "both.py")
-    assert ended.stdout.split() == ["2", "2", "0.2"], ended.printed
-
-
 @pytest.mark.parametrize(
     ("second", "told"),
     [
         ({"direction": "maximize"}, "direction"),
-        ({"sampler": "random"}, "sampler"),
-        ({"seed": 1}, "seed"),
         ({"space": {"x": [0.0, 1.0]}}, "x was"),
     ],
 )
