@@ -44,7 +44,9 @@ def test_importing_sweeper_in_a_training_script_costs_nothing(module: str) -> No
     assert loaded_by(module) == set()
 
 
-@pytest.mark.parametrize("module", ["sweeper.cli.app", "sweeper.wiring", "sweeper.worker.program"])
+@pytest.mark.parametrize(
+    "module", ["sweeper.cli.app", "sweeper.wiring", "sweeper.worker.program", "sweeper.plain.sweeping"]
+)
 def test_the_command_line_and_the_worker_import_neither_torch_nor_hydra(module: str) -> None:
     assert not loaded_by(module) & {"torch", "numpy", "hydra", "omegaconf", "optuna"}
 
