@@ -13,6 +13,7 @@ from hydra.core.singleton import Singleton
 from omegaconf import DictConfig
 
 from sweeper.errors import UserError
+from sweeper.hydra.cloning import clone
 from sweeper.hydra.compose import JobCompositionError, TemplateLoader
 from sweeper.hydra.composing import HydraComposer
 from sweeper.hydra.directories import pin_sweep_dir
@@ -38,9 +39,14 @@ def loader(application: Application) -> TemplateLoader:
     return TemplateLoader(application.hydra.config_loader)
 
 
+@pytest.fixture(scope="module")
+def composed(application: Application) -> DictConfig:
+    return application.master()
+
+
 @pytest.fixture
-def master(application: Application, tmp_path: Path) -> DictConfig:
-    config = application.master()
+def master(composed: DictConfig, tmp_path: Path) -> DictConfig:
+    config = clone(composed)
     pin_sweep_dir(config, tmp_path)
     return config
 
@@ -136,6 +142,7 @@ def test_a_config_that_spells_out_the_databases_password_is_refused(loader: Temp
     assert "hunter2" not in str(refused.value).replace(f"name='{url}'", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("subdir", ["x", "${hydra.job.override_dirname}"])
 def test_two_trials_never_share_a_directory(
     application: Application, loader: TemplateLoader, tmp_path: Path, subdir: str
@@ -151,6 +158,7 @@ def test_two_trials_never_share_a_directory(
         compose(2, {"lr": 0.25, "name": "a"})
 
 
+@pytest.mark.slow
 def test_directories_of_earlier_runs_count(application: Application, loader: TemplateLoader, tmp_path: Path) -> None:
     config = application.master("hydra.sweep.subdir=x/y")
     pin_sweep_dir(config, tmp_path)
@@ -167,6 +175,7 @@ def test_directories_of_earlier_runs_count(application: Application, loader: Tem
         compose(4, {"lr": 0.25})
 
 
+@pytest.mark.slow
 def test_a_directory_outside_the_sweep_is_refused(
     application: Application, loader: TemplateLoader, tmp_path: Path
 ) -> None:

@@ -83,6 +83,7 @@ def test_directions(application: Composed, override: str, directions: str) -> No
     assert [direction.value for direction in found] == directions.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", GROUPS["sampler"])
 def test_every_sampler_by_its_name_in_three_ways(application: Composed, sampler: str) -> None:
     node = GROUPS["sampler"][sampler]
@@ -93,6 +94,7 @@ def test_every_sampler_by_its_name_in_three_ways(application: Composed, sampler:
     assert settings(application, f"hydra.sweeper.sampler={target}").sampler["_target_"] == target
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["pruner", "scheduler"])
 def test_pruners_and_schedulers_by_name(application: Composed, group: str) -> None:
     for name, node in GROUPS[group].items():
