@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
@@ -51,7 +50,15 @@ class Browser:
 
     def wait_for(self, *texts: str) -> str:
         """Wait until the page shows all these texts; give all that it shows."""
-        return self._wait(lambda: (found := self.text) if all(text in self.text for text in texts) else None, texts)
+        found = ""
+
+        def is_there() -> bool:
+            nonlocal found
+            found = self.text
+            return all(text in found for text in texts)
+
+        self._wait(is_there, texts)
+        return found
 
     def wait_for_plots(self, count: int) -> None:
         """Wait until at least so many plots are drawn."""
@@ -59,10 +66,8 @@ class Browser:
 
     @property
     def text(self) -> str:
-        try:
-            return self.driver.find_element(By.TAG_NAME, "body").text
-        except StaleElementReferenceException:
-            return ""
+        """All text that is visible; by the page's own means, as WebDriver looks at each of a plot's labels alone."""
+        return str(self.driver.execute_script("return document.body.innerText"))
 
     @property
     def plots(self) -> int:

@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 
 from sweeper.ledger.database import Database
+from sweeper.ledger.mirror_access import MirrorAccess
 from sweeper.model.search import Constraint, Direction
 from sweeper.model.space import Choices, FloatRange, IntRange
+from sweeper.search.mirror_study import open_storage
 from tests.conftest import _database
+from tests.dashboard.api import Api
 from tests.dashboard.browser import CHROMEDRIVER, CHROMIUM, Browser
 from tests.mirror.conftest import mirror_template as mirror_template
 from tests.mirror.conftest import mirror_url as mirror_url
@@ -97,15 +100,31 @@ def _empty(database: Database, url: str) -> SearchWorld:
 @pytest.fixture(scope="module")
 def dashboard(searches: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a real `sweeper dashboard` on them."""
-    environment = os.environ | {
-        "SWEEPER_DATABASE_URL": searches,
-        "SWEEPER_HOME": str(tmp_path_factory.mktemp("home")),
-    }
+    yield from _served(searches, tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture
+def api(world: SearchWorld) -> Iterator[Api]:
+    """The dashboard's application on the test's own database, without a socket."""
+    access = MirrorAccess(world.url, bound_s=120.0)
+    storage = open_storage(access)
+    yield Api(storage)
+    storage.remove_session()
+    access.close()
+
+
+@pytest.fixture
+def served(mirror_url: str, tmp_path: Path) -> Iterator[str]:
+    """Address of a real `sweeper dashboard` on the test's own database."""
+    yield from _served(mirror_url, tmp_path)
+
+
+def _served(url: str, home: Path) -> Iterator[str]:
+    environment = os.environ | {"SWEEPER_DATABASE_URL": url, "SWEEPER_HOME": str(home)}
     command = [str(Path(sys.executable).with_name("sweeper")), "dashboard", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
-        address = process.stdout.readline().split()[0]
-        yield address
+        yield process.stdout.readline().split()[0]
         process.terminate()
 
 
