@@ -70,6 +70,16 @@ class HydraComposer:
         self._directories.claim(job, number)
         return job.new_trial
 
+    def reason(self, number: int, params: Mapping[str, Json]) -> str:
+        """Say again why a number was refused; nothing is read or claimed for it."""
+        if self._function is not None and (failure := self._function.failure(number)) is not None:
+            return failure
+        try:
+            self._job(number, params)
+        except (UserError, HydraException) as error:
+            return str(error)
+        return "it was refused when it was proposed (a function that failed, or a directory that another trial has)"
+
     def overrides(self, params: Mapping[str, Json]) -> list[str]:
         """Give the overrides of a job with these parameters."""
         return self._arguments.overrides(params, None if self._function is None else self._function.keys)

@@ -11,7 +11,7 @@ from typing import overload
 
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus
 
-from sweeper.errors import TrialFailed, UserError
+from sweeper.errors import TrialFailed
 from sweeper.hydra.command import Command
 from sweeper.hydra.composing import HydraComposer
 from sweeper.hydra.jobs import Job
@@ -80,11 +80,7 @@ class SearchReturns:
 
     def _refused(self, row: Numbered) -> JobReturn:
         overrides = self._composer.overrides(row.proposal.params)
-        reason = "there is no such config"
-        try:
-            self._composer(row.number, row.proposal.params)
-        except UserError as error:
-            reason = error.message
+        reason = self._composer.reason(row.number, row.proposal.params)
         result = JobReturn(overrides=overrides, task_name=JobRuntime.instance().get("name"))
         result.status = JobStatus.FAILED
         result.return_value = TrialFailed(f"number {row.number} was refused: {reason}")
