@@ -35,6 +35,9 @@ class Ending:
     undecided: bool = False
     """Whether the function returned, but a notice came before the search had decided on its last report, and nothing
     may depend on that (SAME)."""
+    unsaved: bool = False
+    """Whether it left for a pause, but what it saved there, or could have, is not in the ledger, and nothing may depend
+    on that (SAME)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +141,9 @@ def _stopped(ending: Ending, last: Stopped, drain_reason: str, code: int | None)
             reason="the function raised sweeper.Pruned",
             exit_code=code,
         )
+    if ending.stop is not None and ending.unsaved:  # the stop stays, and the next holder comes to that report again
+        reason = f"{drain_reason or 'the store did not take it'}; the state at the pause is not saved"
+        return Verdict(outcome=AttemptOutcome.EVICTED, reason=reason, exit_code=code)
     if ending.stop is not None:
         return obeying(ending.stop, exit_code=code)
     if last.kind == "paused":

@@ -39,6 +39,7 @@ class Reporting:
         self._reports: list[Report] = []
         self._due_s = float("-inf")
         self._furthest = -1
+        self._at_steps: dict[int, int] = {}
         self._waiting: int | None = None
         self._free = not worker.parts.sweep.reports_wait
         self._ask_at_s = float("-inf")
@@ -73,6 +74,12 @@ class Reporting:
         return stop if self._furthest >= stop.step or (self._holds and self._weighed == stop) else None
 
     @property
+    def stopped_at(self) -> int:
+        """The training step of the report on which the stop was decided, if it was made in this attempt; else -1."""
+        stop = self._keeper.stop
+        return -1 if stop is None else self._at_steps.get(stop.step, -1)
+
+    @property
     def wake_at_s(self) -> float:
         """When there is something to tell or to ask, if the ledger answers."""
         if self._keeper.stop not in (None, self._weighed):
@@ -90,6 +97,7 @@ class Reporting:
         self._reports.append(
             Report(step=message.step, at_step=message.at_step, value=message.value, metrics=message.metrics)
         )
+        self._at_steps.setdefault(message.step, message.at_step)
         if not self._free:
             self._waiting = message.step
             self._ask_soon()

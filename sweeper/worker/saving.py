@@ -42,6 +42,8 @@ class Saving:
         self._config_written = False
         self.head = previous
         self.committed = 0
+        self.given_up = False
+        """Whether the newest save that the child has sealed was lost on its way."""
         self.slowest_s = 0.0
         """The longest time from sealed to committed so far."""
 
@@ -153,5 +155,6 @@ class Saving:
     def _end(self, *, ok: bool) -> None:
         assert self._sealed is not None, "there is a save to end"
         seq = self._sealed.seq
+        self.given_up = not ok
         self._sealed = self._ref = None
         self._child.send(Saved(seq=seq, ok=ok))

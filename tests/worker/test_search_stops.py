@@ -241,6 +241,28 @@ def test_a_notice_hurries_a_pause_and_does_not_lose_it(make_bench: MakeBench) ->
     assert len(bench.starts) == 1
 
 
+def test_a_pause_without_its_checkpoint_because_of_a_notice_is_taken_by_the_next_holder(make_bench: MakeBench) -> None:
+    """SAME: whoever inherits from the paused trial finds the checkpoint that there would be without the notice."""
+    bench = make_bench(WAITING_RUNGS)
+    bench.set(checkpoint=replace(bench.settings.checkpoint, every_s=1000.0))
+    bench.lead(lambda step: "go_on" if step < 6 else None, every_s=0.1)
+    process = bench.worker("first")
+    bench.run(60, until=lambda: step_of(bench) >= 6)
+    bench.run(0.2)
+    bench.weather.store_away_until_s = bench.world.now_s + 60
+    bench.decide(at(6, "pause"))
+    bench.evict(process)
+    bench.run(90)
+    assert outcomes(bench) == [AttemptOutcome.EVICTED]
+    bench.choose = at(6, "pause")
+    bench.worker("second")
+    bench.run_to(TrialState.PAUSED)
+    head = bench.trial().head
+    assert head is not None
+    assert head.step == 6
+    assert outcomes(bench) == [AttemptOutcome.EVICTED, AttemptOutcome.PAUSED]
+
+
 def test_a_notice_while_a_pruned_child_is_leaving_asks_it_for_no_save(make_bench: MakeBench) -> None:
     bench = make_bench(PRUNED)
     process = bench.worker("first")
