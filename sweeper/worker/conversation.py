@@ -241,7 +241,9 @@ class Conversation:
     def _is_unsaved(self) -> bool:
         """Whether the state at a pause got lost, by a notice or in the store; one that cannot be saved is no loss."""
         saving, saved_to = self._saving, -1 if self._saving.head is None else self._saving.head.step
-        counts = self._worker.parts.sweep.reports_wait and self._child.stateful and saved_to < self._reporting.stopped_at
+        counts = (
+            self._worker.parts.sweep.reports_wait and self._child.stateful and saved_to < self._reporting.stopped_at
+        )
         return counts and (saving.busy or saving.given_up or self._worker.drain.active)
 
     def _last_step(self) -> int:
