@@ -48,6 +48,8 @@ RETRY_FIRST_S: Final = 1.0
 RETRY_MOST_S: Final = 60.0
 MOST_MISSING: Final = 200
 """With more trials to show than this, it is quicker to write the study anew than to add them one by one."""
+ANEW_SHARE: Final = 0.1
+"""Of the time, at most, goes into writing it anew while trials end faster than it can follow them one by one."""
 
 Take = Callable[[], None]
 """What follows a piece of work: ledger statements, safe to repeat, and then perhaps the next piece."""
@@ -93,6 +95,7 @@ class StudyMirroring:
         self._seen: dict[TrialId, tuple[int, TrialState]] = {}
         """Of live trials: the attempt that the mirror shows."""
         self._due_s = float("-inf")
+        self._anew_began_s = self._anew_due_s = float("-inf")
         self._failures = 0
         self._lag: int | None = None
         self._was_rebuilt = False
@@ -122,7 +125,8 @@ class StudyMirroring:
             self._begin(self._mirror.contact, self._contacted)
         else:
             try:
-                self._begin_batch(self._study)
+                if not self._waits_to_be_written_anew():
+                    self._begin_batch(self._study)
             except ValueError as error:  # a row that no code of ours has written
                 self._failed(error)
 
@@ -175,7 +179,7 @@ class StudyMirroring:
         alignment = align_mirror(self._db, self._sweep.sweep_id, study.mark)
         if divisor_for(largest_step(self._db, self._sweep.sweep_id)) > study.divisor:
             self._write_anew("steps of reports are larger than it can hold")
-        elif alignment.missing > MOST_MISSING:
+        elif alignment.missing > MOST_MISSING and not self._was_rebuilt:
             self._write_anew(f"{alignment.missing} trials are to be shown that it does not have")
         else:
             self._begin(partial(self._mirror.strays, alignment.last_optuna_trial_id), partial(self._aligned, study))
@@ -188,6 +192,18 @@ class StudyMirroring:
         self._study = study
         if study.name != self._sweep.name and not self._failures:
             self._note(f"A study named {self._sweep.name!r} is somebody else's; this sweep's is {study.name!r}.")
+
+    def _waits_to_be_written_anew(self) -> bool:
+        """Where trials end faster than they can be followed one by one, none are: in time the study is written anew."""
+        self._lag = mirror_lag(self._db, self._sweep.sweep_id)
+        if self._lag <= MOST_MISSING or self._was_rebuilt:
+            return False
+        now_s = self._clock.monotonic_s()
+        if now_s >= self._anew_due_s or self._is_last:
+            self._write_anew(f"it is {self._lag} trials behind")
+        else:
+            self._due_s = now_s + EVERY_S
+        return True
 
     def _begin_batch(self, study: MirroredStudy) -> None:
         """Read what is to be shown, and have it written."""
@@ -211,7 +227,6 @@ class StudyMirroring:
             abandons=self._is_last and search_standing(self._db, sweep_id).ended_reason is not None,
         )
         self._seen = {trial_id: self._seen[trial_id] for trial_id in live if trial_id in self._seen}
-        self._lag = mirror_lag(self._db, sweep_id)
         # With a full batch there is more to do; otherwise the next look is a while after this one.
         pause_s = 0.0 if len(changed) == BATCH else EVERY_S
         self._due_s = self._clock.monotonic_s() + pause_s
@@ -268,8 +283,10 @@ class StudyMirroring:
             return
         log.info("mirror written anew sweep=%s: %s", self._sweep.name, reason)
         self._study = None
+        self._anew_began_s = self._clock.monotonic_s()
         self._begin(self._rebuild, self._written_anew)
 
     def _written_anew(self, _result: object) -> None:
         self._was_rebuilt = True
-        self._due_s = self._clock.monotonic_s()
+        self._due_s = now_s = self._clock.monotonic_s()
+        self._anew_due_s = now_s + (now_s - self._anew_began_s) * (1.0 / ANEW_SHARE - 1.0)

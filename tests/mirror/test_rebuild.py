@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import optuna
@@ -188,4 +189,35 @@ def test_a_search_with_many_trials_to_show_is_written_at_once(
     assert calls == []
     assert len(world.study().get_trials()) == 8
     assert world.lag == 0
+    mirroring.close()
+
+
+def test_a_study_that_cannot_follow_is_written_anew_now_and_then_and_at_the_end(
+    world: SearchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short trials: a trial by Optuna's calls takes a hundred times as long as by COPY, and there is more to do."""
+    monkeypatch.setattr("sweeper.coordinator.mirroring.MOST_MISSING", 5)
+    world.complete(world.start(lr=0.05, layers=1, act=None), 0.0)
+    mirroring = world.mirroring()
+    world.turn(mirroring, 6)
+    rebuilt: list[float] = []
+
+    def rebuild() -> object:
+        rebuilt.append(world.clock.now_s)
+        world.clock.now_s += 2.0
+        return world.rebuild()
+
+    monkeypatch.setattr(mirroring, "_rebuild", rebuild)
+    for number in range(8 * 7):
+        world.complete(world.start(lr=0.1 + number / 100, layers=1, act=None), float(number))
+        if number % 8 == 7:
+            world.turn(mirroring, 6)
+    assert [later - earlier >= 2.0 / 0.1 for earlier, later in pairwise(rebuilt)] == [True], "a tenth of the time"
+    assert 5 < (mirroring.lag or 0) <= 8 * 4
+    while not mirroring.finish(world.fence):
+        pass
+    assert len(rebuilt) == 3
+    assert (mirroring.lag, world.lag) == (0, 0)
+    assert len(world.study().get_trials()) == 57
+    assert world.notes == []
     mirroring.close()
