@@ -15,10 +15,7 @@ def with_reports(db: Statements, trials: Sequence[MirrorTrial], *, metrics: bool
     ids = [trial.trial_id for trial in trials]
     reports = mirror_reports(db, ids) if ids else {}
     of_last = last_metrics(db, ids) if ids and metrics else {}
-    found = []
-    for trial in trials:
-        count, shown = reports.get(trial.trial_id, (0, ()))
-        found.append(
-            replace(trial, reports=shown, report_count=count, metrics=of_last.get(trial.trial_id, trial.metrics))
-        )
-    return found
+    return [
+        replace(trial, reports=reports.get(trial.trial_id, ()), metrics=of_last.get(trial.trial_id, trial.metrics))
+        for trial in trials
+    ]

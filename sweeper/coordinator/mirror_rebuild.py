@@ -19,7 +19,7 @@ from sweeper.ledger.mirror_access import MirrorAccess
 from sweeper.ledger.mirror_copy import StudyCopy, rename_study, writing_study
 from sweeper.ledger.mirror_map import acknowledge_mirrored, align_mirror
 from sweeper.ledger.mirroring import largest_step, mirror_page
-from sweeper.model.mirror import MirrorAck, MirrorPlace, MirrorTrial
+from sweeper.model.mirror import NO_STEP, MirrorAck, MirrorPlace, MirrorTrial
 from sweeper.model.search import SearchSpec
 from sweeper.model.trial import Sweep
 from sweeper.search.mirror_calls import StudyInCalls
@@ -153,7 +153,7 @@ class _Rebuild:
         place = MirrorPlace(
             optuna_trial_id=optuna_trial_id,
             lineage=trial.lineage,
-            at_step=max((report.at_step for report in trial.reports), default=0),
+            last_step=max((report.step for report in trial.reports), default=NO_STEP),
             study=self._mark,
         )
         return MirrorAck(trial_id=trial.trial_id, version=trial.version, place=place)

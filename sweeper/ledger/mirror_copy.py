@@ -241,7 +241,7 @@ def _columns(acks: Sequence[MirrorAck]) -> dict[str, object]:
         "versions": [ack.version for ack in acks],
         "optuna_trial_ids": [ack.place.optuna_trial_id for ack in acks],
         "numbers": [ack.place.lineage for ack in acks],
-        "at_steps": [ack.place.at_step for ack in acks],
+        "at_steps": [ack.place.last_step for ack in acks],
     }
 
 

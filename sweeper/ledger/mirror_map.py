@@ -52,7 +52,7 @@ WHERE t.sweep_id = :sweep_id AND {STARTED}
 _ADOPT = statement("""
 WITH adopted AS (
     INSERT INTO sweeper.mirrored AS old (trial_id, optuna_trial_id, lineage, at_step, study)
-    SELECT t.trial_id, g.optuna_trial_id, g.lineage, 0, :study
+    SELECT t.trial_id, g.optuna_trial_id, g.lineage, -1, :study
     FROM unnest(:hashes, :numbers, :optuna_trial_ids) AS g (config_hash, lineage, optuna_trial_id)
     JOIN sweeper.trials t
         ON t.sweep_id = :sweep_id AND t.config_hash = g.config_hash AND t.lineage = g.lineage
@@ -79,7 +79,7 @@ def acknowledge_mirrored(db: Statements, study: str, acks: Sequence[MirrorAck]) 
             "versions": [ack.version for ack in newest],
             "optuna_trial_ids": [ack.place.optuna_trial_id for ack in newest],
             "numbers": [ack.place.lineage for ack in newest],
-            "at_steps": [ack.place.at_step for ack in newest],
+            "at_steps": [ack.place.last_step for ack in newest],
         },
     )
 

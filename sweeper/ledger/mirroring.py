@@ -4,8 +4,9 @@ Two things change a trial's entry: a new version of its row (`version`, raised b
 under the same version its attempts and reports, which are looked up for the few trials that run. A trial that was never
 started is not shown.
 
-Of a long history of reports the mirror has a selection by position: all of the first `DENSE`, then every tenth up to
-ten times as many, every hundredth up to a hundred times, every thousandth of the rest; a final trial's last one always.
+Of a long history of reports the mirror has a selection: all of the first `DENSE`, then each that is a hundredth further
+from the first than the one before; of a final trial also the last. Which are selected depends on earlier ones only, and
+is found by index, so neither a look at a running trial nor one at a finished one reads all that it reported.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from sweeper.model.tagged import from_tagged
 
 DENSE: Final = 300
 """Reports of a trial that are all mirrored; of later ones ever fewer."""
+SPREAD: Final = 100
+"""A later report is mirrored when it is at least this part of the way so far beyond the one before."""
 
 STARTED: Final = "(t.attempts > 0 OR t.state NOT IN ('pending', 'cancelled'))"
 """Condition on a trial `t`: it is shown."""
@@ -77,34 +80,55 @@ WHERE t.sweep_id = :sweep_id AND t.finished_at IS NULL
   AND (t.state = 'running' OR (t.state = 'pending' AND t.attempts > 0))
 """)
 
-_SELECTED: Final = f"""(
-    s.ordinal <= {DENSE} OR s.ordinal % 10 = 0 AND s.ordinal <= {10 * DENSE}
-    OR s.ordinal % 100 = 0 AND s.ordinal <= {100 * DENSE} OR s.ordinal % 1000 = 0
-)"""
+# From the selected report `p` to the next one: one lookup by primary key. `nth` counts the selected ones, up to DENSE.
+_NEXT: Final = f"""
+SELECT p.trial_id, r.step, r.value, least(p.nth + 1, {DENSE})::int, coalesce(p.first, r.step)
+FROM picked p CROSS JOIN LATERAL (
+    SELECT q.step, q.value FROM sweeper.reports q
+    WHERE q.trial_id = p.trial_id
+      AND q.step >= p.step + CASE WHEN p.nth < {DENSE} THEN 1 ELSE greatest((p.step - p.first) / {SPREAD}, 1) END
+    ORDER BY q.step LIMIT 1
+) r
+"""
 
 _REPORTS = statement(f"""
-SELECT s.trial_id, s.step, s.at_step, s.value, s.total
-FROM (
-    SELECT r.trial_id, r.step, r.at_step, r.value, t.finished_at,
-           row_number() OVER (PARTITION BY r.trial_id ORDER BY r.step) AS ordinal,
-           count(*) OVER (PARTITION BY r.trial_id) AS total
-    FROM sweeper.reports r JOIN sweeper.trials t ON t.trial_id = r.trial_id
-    WHERE r.trial_id = ANY (:trial_ids)
-) s
-WHERE {_SELECTED} OR (s.ordinal = s.total AND s.finished_at IS NOT NULL)
-ORDER BY s.trial_id, s.step
+WITH RECURSIVE dense AS (
+    SELECT g.trial_id, r.step, r.value, row_number() OVER (PARTITION BY g.trial_id ORDER BY r.step)::int AS nth,
+           min(r.step) OVER (PARTITION BY g.trial_id) AS first
+    FROM unnest(:trial_ids) AS g (trial_id) CROSS JOIN LATERAL (
+        SELECT q.step, q.value FROM sweeper.reports q WHERE q.trial_id = g.trial_id ORDER BY q.step LIMIT {DENSE}
+    ) r
+), picked AS (
+    SELECT d.trial_id, d.step, d.value, d.nth, d.first FROM dense d WHERE d.nth = {DENSE}
+    UNION ALL
+    {_NEXT}
+)
+SELECT d.trial_id, d.step, d.value FROM dense d
+UNION SELECT p.trial_id, p.step, p.value FROM picked p
+UNION SELECT t.trial_id, l.step, l.value
+FROM sweeper.trials t CROSS JOIN LATERAL (
+    SELECT q.step, q.value FROM sweeper.reports q WHERE q.trial_id = t.trial_id ORDER BY q.step DESC LIMIT 1
+) l
+WHERE t.trial_id = ANY (:trial_ids) AND t.finished_at IS NOT NULL
+ORDER BY trial_id, step
 """)
 
 _FRESH = statement(f"""
-SELECT s.trial_id, s.step, s.at_step, s.value, s.optuna_trial_id, s.lineage, s.mirrored_at_step, s.study
-FROM (
-    SELECT r.trial_id, r.step, r.at_step, r.value, m.optuna_trial_id, m.lineage, m.at_step AS mirrored_at_step, m.study,
-           row_number() OVER (PARTITION BY r.trial_id ORDER BY r.step) AS ordinal
-    FROM sweeper.mirrored m JOIN sweeper.reports r ON r.trial_id = m.trial_id
-    WHERE m.trial_id = ANY (:trial_ids)
-) s
-WHERE s.at_step >= s.mirrored_at_step AND {_SELECTED}
-ORDER BY s.trial_id, s.step
+WITH RECURSIVE picked (trial_id, step, value, nth, first) AS (
+    SELECT m.trial_id, m.at_step, CAST(NULL AS double precision), (
+               SELECT count(*)::int FROM (
+                   SELECT FROM sweeper.reports q
+                   WHERE q.trial_id = m.trial_id AND q.step <= m.at_step ORDER BY q.step LIMIT {DENSE}
+               ) d
+           ), (SELECT q.step FROM sweeper.reports q WHERE q.trial_id = m.trial_id ORDER BY q.step LIMIT 1)
+    FROM sweeper.mirrored m WHERE m.trial_id = ANY (:trial_ids)
+    UNION ALL
+    {_NEXT}
+)
+SELECT p.trial_id, p.step, p.value, m.optuna_trial_id, m.lineage, m.at_step, m.study
+FROM picked p JOIN sweeper.mirrored m ON m.trial_id = p.trial_id
+WHERE p.value IS NOT NULL
+ORDER BY p.trial_id, p.step
 """)
 
 _LAST_METRICS = statement("""
@@ -158,24 +182,20 @@ def live_trials(db: Statements, sweep_id: SweepId) -> list[LiveTrial]:
     ]
 
 
-def mirror_reports(
-    db: Statements, trial_ids: Sequence[TrialId]
-) -> Mapping[TrialId, tuple[int, tuple[MirrorReport, ...]]]:
-    """How many reports each trial has, and those that the mirror shows; trials without any are absent."""
-    found: dict[TrialId, tuple[int, list[MirrorReport]]] = {}
+def mirror_reports(db: Statements, trial_ids: Sequence[TrialId]) -> Mapping[TrialId, tuple[MirrorReport, ...]]:
+    """The reports that the mirror shows, by step; trials without any are absent."""
+    found: dict[TrialId, list[MirrorReport]] = {}
     for row in db.run(_REPORTS, {"trial_ids": list(trial_ids)}):
-        found.setdefault(TrialId(row.trial_id), (row.total, []))[1].append(_report(row))
-    return {trial_id: (count, tuple(reports)) for trial_id, (count, reports) in found.items()}
+        found.setdefault(TrialId(row.trial_id), []).append(MirrorReport(step=row.step, value=row.value))
+    return {trial_id: tuple(reports) for trial_id, reports in found.items()}
 
 
 def fresh_reports(db: Statements, trial_ids: Sequence[TrialId]) -> list[FreshReports]:
-    """Reports of those mirrored trials from the last training step on that the mirror has."""
+    """Reports of those mirrored trials beyond the last that the mirror has."""
     found: dict[TrialId, tuple[MirrorPlace, list[MirrorReport]]] = {}
     for row in db.run(_FRESH, {"trial_ids": list(trial_ids)}):
-        place = MirrorPlace(
-            optuna_trial_id=row.optuna_trial_id, lineage=row.lineage, at_step=row.mirrored_at_step, study=row.study
-        )
-        found.setdefault(TrialId(row.trial_id), (place, []))[1].append(_report(row))
+        reports = found.setdefault(TrialId(row.trial_id), (_place(row, row.lineage), []))[1]
+        reports.append(MirrorReport(step=row.step, value=row.value))
     return [
         FreshReports(trial_id=trial_id, place=place, reports=tuple(reports))
         for trial_id, (place, reports) in found.items()
@@ -215,11 +235,6 @@ def point_answers(db: Statements, sweep_id: SweepId, keys: Sequence[str]) -> lis
 
 def _trial(row: sa.Row[Any]) -> MirrorTrial:
     proposal = Proposal() if row.proposal is None else Proposal.from_json(row.proposal)
-    place = None
-    if row.optuna_trial_id is not None:
-        place = MirrorPlace(
-            optuna_trial_id=row.optuna_trial_id, lineage=row.mirrored_lineage, at_step=row.at_step, study=row.study
-        )
     return MirrorTrial(
         trial_id=TrialId(row.trial_id),
         number=TrialNumber(row.number),
@@ -239,10 +254,10 @@ def _trial(row: sa.Row[Any]) -> MirrorTrial:
         extra=proposal.extra,
         started_at=row.started_at,
         finished_at=row.finished_at,
-        place=place,
+        place=None if row.optuna_trial_id is None else _place(row, row.mirrored_lineage),
         point_id=row.mirror_id,
     )
 
 
-def _report(row: sa.Row[Any]) -> MirrorReport:
-    return MirrorReport(step=row.step, at_step=row.at_step, value=row.value)
+def _place(row: sa.Row[Any], lineage: int) -> MirrorPlace:
+    return MirrorPlace(optuna_trial_id=row.optuna_trial_id, lineage=lineage, last_step=row.at_step, study=row.study)

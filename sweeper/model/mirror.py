@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from sweeper.ids import ConfigHash, TrialId, TrialNumber
 from sweeper.model.space import Space
 from sweeper.model.states import TrialState
 from sweeper.model.trial import Json
+
+NO_STEP: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +21,8 @@ class MirrorPlace:
 
     optuna_trial_id: int
     lineage: int
-    at_step: int
-    """Reports made up to this training step are there."""
+    last_step: int
+    """Of the reports that are there; `NO_STEP` before the first."""
     study: str
     """The mark of the study, which it carries from its creation: another one is another study."""
 
@@ -29,7 +32,6 @@ class MirrorReport:
     """A report as the mirror shows it."""
 
     step: int
-    at_step: int
     value: float
 
 
@@ -60,7 +62,6 @@ class MirrorTrial:
     finished_at: datetime | None
     reports: tuple[MirrorReport, ...] = ()
     """By step; of long histories a selection (`sweeper.ledger.mirroring`)."""
-    report_count: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Of its last report; only where the search has constraints."""
     place: MirrorPlace | None = None
@@ -79,7 +80,7 @@ class LiveTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreshReports:
-    """Reports of a running trial that the mirror may not have; those of the last step mirrored come again."""
+    """Reports of a running trial that the mirror does not have."""
 
     trial_id: TrialId
     place: MirrorPlace

@@ -65,8 +65,6 @@ class MirrorEntry:
     """By how much each constraint is broken; only of trials that have values."""
     reports: Mapping[int, float]
     """By step as the mirror has it."""
-    whole: bool
-    """Whether these are all reports of the trial, not a selection."""
     started_at: datetime
     finished_at: datetime | None
 
@@ -147,7 +145,6 @@ def entry_of(trial: MirrorTrial, spec: SearchSpec, space: MirrorSpace, *, diviso
         user_attrs=_attributes(trial, other),
         constraints=_violations(spec.constraints, trial.metrics) if spec.constraints and has_end else None,
         reports=scaled_reports(trial.reports, divisor),
-        whole=trial.report_count == len(trial.reports),
         started_at=trial.started_at,
         finished_at=trial.finished_at,
     )

@@ -7,7 +7,7 @@ carries the trial's hash and lineage from its creation, so one whose place never
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial
 from optuna.trial import TrialState as OptunaState
 
 from sweeper.model.mirror import (
+    NO_STEP,
     AskedPoint,
     FreshReports,
     MirrorAck,
@@ -103,7 +104,7 @@ class StudyWriter:
         return self._ack(trial, optuna_trial_id)
 
     def show_reports(self, fresh: FreshReports) -> MirrorAck | None:
-        """Add reports of a running trial; None where nothing is new, or the trial has to be looked at as a whole.
+        """Add reports of a running trial; None where the trial has to be looked at as a whole first.
 
         Raises:
             StepTooLarge: that takes a new study.
@@ -114,10 +115,7 @@ class StudyWriter:
             return None
         for step, value in scaled_reports(fresh.reports, self.study.divisor).items():
             self._set_report(place.optuna_trial_id, known, step, value)
-        at_step = _last_training_step(fresh.reports)
-        if at_step <= place.at_step:
-            return None
-        return MirrorAck(trial_id=fresh.trial_id, version=None, place=replace(place, at_step=at_step))
+        return MirrorAck(trial_id=fresh.trial_id, version=None, place=replace(place, last_step=_last(fresh.reports)))
 
     def claim(self) -> None:
         """Take the points that people enqueued since the last time."""
@@ -203,7 +201,7 @@ class StudyWriter:
         place = MirrorPlace(
             optuna_trial_id=optuna_trial_id,
             lineage=trial.lineage,
-            at_step=_last_training_step(trial.reports),
+            last_step=_last(trial.reports),
             study=self.study.mark,
         )
         return MirrorAck(trial_id=trial.trial_id, version=trial.version, place=place)
@@ -211,8 +209,7 @@ class StudyWriter:
 
 def _superseded_steps(known: _Known, entry: MirrorEntry) -> dict[int, float]:
     """Steps that were reported once and are no longer part of the trial's history."""
-    last = max(entry.reports, default=-1)
-    return {step: math.nan for step in known.reports if step not in entry.reports and (entry.whole or step > last)}
+    return {step: math.nan for step in known.reports if step not in entry.reports}
 
 
 def _is_shown_by(entry: MirrorEntry, frozen: FrozenTrial) -> bool:
@@ -235,5 +232,5 @@ def _same(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-def _last_training_step(reports: Iterable[MirrorReport]) -> int:
-    return max((report.at_step for report in reports), default=0)
+def _last(reports: Sequence[MirrorReport]) -> int:
+    return reports[-1].step if reports else NO_STEP

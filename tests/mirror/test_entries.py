@@ -49,7 +49,7 @@ def trial(**changes: Any) -> MirrorTrial:
 
 
 def reports(*values: float, stride: int = 1) -> tuple[MirrorReport, ...]:
-    return tuple(MirrorReport(step=at * stride, at_step=at, value=value) for at, value in enumerate(values))
+    return tuple(MirrorReport(step=at * stride, value=value) for at, value in enumerate(values))
 
 
 def shown(value: object, *choices: object) -> tuple[object, tuple[object, ...]]:
@@ -181,7 +181,7 @@ def test_values_are_those_of_the_result(directions: int, result: Any, state: Opt
 
 
 def test_a_pruned_trial_has_its_result_or_its_last_report_as_value() -> None:
-    pruned = trial(state=TrialState.PRUNED, result=None, reports=reports(0.5, 0.4), report_count=2)
+    pruned = trial(state=TrialState.PRUNED, result=None, reports=reports(0.5, 0.4))
     assert entry_of(pruned, SearchSpec(), MirrorSpace({}, {})).values == (0.4,)
     assert entry_of(replace(pruned, result=0.3), SearchSpec(), MirrorSpace({}, {})).values == (0.3,)
     diverged = replace(pruned, reports=reports(0.5, math.nan))
@@ -205,7 +205,7 @@ def test_constraints_are_finite_numbers_above_zero_where_broken() -> None:
 
 def test_steps_beyond_32_bits_are_divided() -> None:
     """OP-14: a step is whatever the user counts, tokens too."""
-    seen = trial(reports=reports(0.3, 0.2, stride=3_000_000_000), report_count=2)
+    seen = trial(reports=reports(0.3, 0.2, stride=3_000_000_000))
     with pytest.raises(StepTooLarge):
         entry_of(seen, SearchSpec(), MirrorSpace({}, {}))
     divisor = divisor_for(3_000_000_000)

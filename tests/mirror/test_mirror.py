@@ -214,12 +214,27 @@ def test_choices_that_a_function_changes_from_trial_to_trial_stop_nothing(world:
 
 
 def test_a_long_history_is_thinned_and_its_end_is_kept(world: SearchWorld) -> None:
+    mirroring = world.mirroring()
     grant = world.start(**PARAMS)
-    world.report(grant, *(1 / (1 + at) for at in range(505)))
+    expected = list(range(300))
+    while (following := expected[-1] + expected[-1] // 100) < 510:
+        expected.append(following)
+    world.report(grant, *(1 / (1 + at) for at in range(290)))
+    world.turn(mirroring, 6)
+    for first in (290, 400):
+        world.report(grant, *(1 / (1 + at) for at in range(first, first + 110)), first=first)
+        world.turn(mirroring, 8)
+        so_far = [step for step in expected if step < first + 110]
+        assert list(steps(entry(world.study(), 0))) == so_far
+    world.report(grant, 0.25, first=510)
     world.complete(grant, 0.5)
-    shown = steps(entry(world.show(), 0))
-    assert list(shown)[:300] == list(range(300))
-    assert list(shown)[300:] == [*range(309, 500, 10), 504]
+    world.turn(mirroring, 4)
+    shown = steps(entry(world.study(), 0))
+    assert list(shown) == [*expected, 510]
+    assert None not in shown.values()
+    mirroring.close()
+    world.rebuild()
+    assert steps(entry(world.study(), 0)) == shown
 
 
 @pytest.mark.parametrize("from_zero", [False, True])
