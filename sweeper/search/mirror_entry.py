@@ -51,6 +51,8 @@ _STATES: Final = {
     TrialState.FAILED: OptunaState.FAIL,
     TrialState.CANCELLED: OptunaState.FAIL,
 }
+_OBVIOUS: Final = frozenset({TrialState.RUNNING, TrialState.COMPLETED, TrialState.PRUNED, TrialState.FAILED})
+"""States that Optuna's own says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,8 @@ class MirrorEntry:
     """By step as the mirror has it."""
     started_at: datetime
     finished_at: datetime | None
+    stands: TrialState
+    """As the ledger says."""
 
     @property
     def system_attrs(self) -> dict[str, Any]:  # Any: as in Optuna
@@ -147,6 +151,7 @@ def entry_of(trial: MirrorTrial, spec: SearchSpec, space: MirrorSpace, *, diviso
         reports=scaled_reports(trial.reports, divisor),
         started_at=trial.started_at,
         finished_at=trial.finished_at,
+        stands=trial.state,
     )
 
 
@@ -197,13 +202,11 @@ def _violations(constraints: Sequence[Constraint], metrics: Mapping[str, float])
 
 def _attributes(trial: MirrorTrial, other: Mapping[str, Json]) -> dict[str, Json]:
     """Few and small: each costs as much as a parameter to write. What says nothing is left out."""
-    attrs: dict[str, Json] = {
-        NUMBER: trial.number,
-        HASH: trial.config_hash,
-        STATE: trial.state.value,
-        ATTEMPTS: trial.attempts,
-    }
+    attrs: dict[str, Json] = {NUMBER: trial.number, HASH: trial.config_hash}
+    if trial.state not in _OBVIOUS:
+        attrs[STATE] = trial.state.value
     counts = {
+        ATTEMPTS: trial.attempts if trial.attempts > 1 else 0,
         "sweeper:evictions": trial.evictions,
         "sweeper:crashes": trial.crashes,
         LINEAGE: trial.lineage,

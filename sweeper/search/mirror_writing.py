@@ -163,6 +163,8 @@ class StudyWriter:
     def _update(self, optuna_trial_id: int, known: _Known, entry: MirrorEntry) -> None:
         self._open[optuna_trial_id] = known
         void: dict[str, Json] = {key: "" for key in (REASON, ERROR) if known.attrs.get(key)}
+        if STATE in known.attrs:  # it was pending or paused: attributes cannot be taken away
+            void[STATE] = entry.stands.value
         for key, value in (void | dict(entry.user_attrs)).items():
             self._set_attr(optuna_trial_id, known, key, value)
         for step, number in (_superseded_steps(known, entry) | dict(entry.reports)).items():

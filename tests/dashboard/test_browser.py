@@ -84,5 +84,5 @@ def test_a_trials_page_has_its_parameters_attributes_and_error(studies: dict[str
     browser.wait_for("24 Trials", "Trial 7", "sweeper:number", "sweeper:error", "ValueError: </script><b>no</b>")
     assert browser.errors == []
     browser.go(f"{studies['running']}/trials?numbers=4")
-    browser.wait_for("Trial 4", "Running", "sweeper:state")
+    browser.wait_for("Trial 4", "Running", "sweeper:hash")
     assert browser.errors == []
