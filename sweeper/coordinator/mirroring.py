@@ -13,25 +13,15 @@ from functools import partial
 from typing import Any, Final
 
 from sweeper.clock import Clock
-from sweeper.coordinator.mirror_reading import with_reports
+from sweeper.coordinator.mirror_reading import Lookout
 from sweeper.errors import LedgerUnavailable
-from sweeper.ids import ConfigHash, TrialId
+from sweeper.ids import ConfigHash
 from sweeper.ledger.database import Statements
 from sweeper.ledger.enqueued import enqueue
 from sweeper.ledger.mirror_map import acknowledge_mirrored, adopt_strays, align_mirror
-from sweeper.ledger.mirroring import (
-    fresh_reports,
-    largest_step,
-    live_trials,
-    mirror_batch,
-    mirror_lag,
-    mirror_trials,
-    point_answers,
-)
-from sweeper.ledger.searches import search_standing
-from sweeper.model.mirror import LiveTrial
+from sweeper.ledger.mirroring import largest_step
 from sweeper.model.search import SearchSpec
-from sweeper.model.states import PointSource, TrialState
+from sweeper.model.states import PointSource
 from sweeper.model.trial import Sweep
 from sweeper.model.waits import Background, Future
 from sweeper.search.mirror import Mirror, MirrorBatch, MirrorWritten, OutOfLine, StudyChanged
@@ -40,16 +30,12 @@ from sweeper.search.mirror_study import MirroredStudy
 
 log = logging.getLogger("sweeper.coordinator")
 
-BATCH: Final = 25
-"""Trials of a batch: about a second's work with Optuna's public calls."""
 EVERY_S: Final = 1.0
 """Between two looks; with a batch that takes no longer, what is shown is at most two seconds old."""
 RETRY_FIRST_S: Final = 1.0
 RETRY_MOST_S: Final = 60.0
 MOST_MISSING: Final = 200
-"""With more trials to show than this, it is quicker to write the study anew than to add them one by one."""
-ANEW_SHARE: Final = 0.1
-"""Of the time, at most, goes into writing it anew while trials end faster than it can follow them one by one."""
+"""With more trials than this, a study that shows none is written as a whole."""
 
 Take = Callable[[], None]
 """What follows a piece of work: ledger statements, safe to repeat, and then perhaps the next piece."""
@@ -85,17 +71,15 @@ class StudyMirroring:
         self._mirror, self._rebuild, self._db, self._background = mirror, rebuild, database, background
         self._clock, self._sweep, self._explain, self._note = clock, sweep, explain, note
         assert sweep.search is not None, "only a search has a mirror"
-        self._constrained = bool(SearchSpec.from_json(sweep.search).constraints)
+        constrained = bool(SearchSpec.from_json(sweep.search).constraints)
+        self._lookout = Lookout(database, sweep.sweep_id, constrained=constrained)
         self._future: Future[Any] | None = None  # Any: each piece has its own result
         self._take: Callable[[Any], None] | None = None
         self._finish: Take | None = None
         self._study: MirroredStudy | None = None
         """None until contact is made, and again when it is lost."""
         self._points: tuple[str, ...] = ()
-        self._seen: dict[TrialId, tuple[int, TrialState]] = {}
-        """Of live trials: the attempt that the mirror shows."""
         self._due_s = float("-inf")
-        self._anew_began_s = self._anew_due_s = float("-inf")
         self._failures = 0
         self._lag: int | None = None
         self._was_rebuilt = False
@@ -125,8 +109,7 @@ class StudyMirroring:
             self._begin(self._mirror.contact, self._contacted)
         else:
             try:
-                if not self._waits_to_be_written_anew():
-                    self._begin_batch(self._study)
+                self._begin_batch(self._study)
             except ValueError as error:  # a row that no code of ours has written
                 self._failed(error)
 
@@ -179,8 +162,8 @@ class StudyMirroring:
         alignment = align_mirror(self._db, self._sweep.sweep_id, study.mark)
         if divisor_for(largest_step(self._db, self._sweep.sweep_id)) > study.divisor:
             self._write_anew("steps of reports are larger than it can hold")
-        elif alignment.missing > MOST_MISSING and not self._was_rebuilt:
-            self._write_anew(f"{alignment.missing} trials are to be shown that it does not have")
+        elif alignment.last_optuna_trial_id is None and alignment.missing > MOST_MISSING and not self._was_rebuilt:
+            self._write_anew(f"{alignment.missing} trials are to be shown and it has none")
         else:
             self._begin(partial(self._mirror.strays, alignment.last_optuna_trial_id), partial(self._aligned, study))
 
@@ -188,52 +171,18 @@ class StudyMirroring:
         if strays and adopt_strays(self._db, self._sweep.sweep_id, study.mark, strays) < len(strays):
             self._write_anew("it has entries that fit no trial")
             return
-        self._seen, self._points = {}, ()
+        self._lookout.forget()
+        self._points = ()
         self._study = study
         if study.name != self._sweep.name and not self._failures:
             self._note(f"A study named {self._sweep.name!r} is somebody else's; this sweep's is {study.name!r}.")
 
-    def _waits_to_be_written_anew(self) -> bool:
-        """Where trials end faster than they can be followed one by one, none are: in time the study is written anew."""
-        self._lag = mirror_lag(self._db, self._sweep.sweep_id)
-        if self._lag <= MOST_MISSING or self._was_rebuilt:
-            return False
-        now_s = self._clock.monotonic_s()
-        if now_s >= self._anew_due_s or self._is_last:
-            self._write_anew(f"it is {self._lag} trials behind")
-        else:
-            self._due_s = now_s + EVERY_S
-        return True
-
     def _begin_batch(self, study: MirroredStudy) -> None:
         """Read what is to be shown, and have it written."""
-        sweep_id = self._sweep.sweep_id
-        changed = mirror_batch(self._db, sweep_id, limit=BATCH)
-        live = {trial.trial_id: trial for trial in live_trials(self._db, sweep_id)}
-        known = {trial.trial_id for trial in changed}
-        moved = [one for one in live.values() if one.trial_id not in known and self._is_news(one)]
-        trials = [*changed, *mirror_trials(self._db, [one.trial_id for one in moved[:BATCH]])]
-        steady = [
-            one.trial_id
-            for one in live.values()
-            if one.state is TrialState.RUNNING and one.trial_id not in known and not self._is_news(one)
-        ]
-        answers = point_answers(self._db, sweep_id, self._points) if self._points else []
-        batch = MirrorBatch(
-            trials=with_reports(self._db, trials, metrics=self._constrained),
-            fresh=fresh_reports(self._db, steady) if steady else (),
-            answers=answers,
-            claims=not self._is_last,
-            abandons=self._is_last and search_standing(self._db, sweep_id).ended_reason is not None,
-        )
-        self._seen = {trial_id: self._seen[trial_id] for trial_id in live if trial_id in self._seen}
-        # With a full batch there is more to do; otherwise the next look is a while after this one.
-        pause_s = 0.0 if len(changed) == BATCH else EVERY_S
-        self._due_s = self._clock.monotonic_s() + pause_s
+        batch = self._lookout.batch(self._points, is_last=self._is_last)
+        self._lag = self._lookout.lag
+        self._due_s = self._clock.monotonic_s() + EVERY_S
         self._begin(partial(self._mirror.write, batch), partial(self._written, study, batch))
-
-    def _is_news(self, trial: LiveTrial) -> bool:
-        return self._seen.get(trial.trial_id) != (trial.fence, trial.state)
 
     def _written(self, study: MirroredStudy, batch: MirrorBatch, written: MirrorWritten) -> None:
         acknowledge_mirrored(self._db, study.mark, written.acks)
@@ -246,13 +195,12 @@ class StudyMirroring:
                 mirror_ids=[point.optuna_trial_id for point in written.points],
             )
         self._points = tuple(point.key for point in written.points)
-        shown = {ack.trial_id for ack in written.acks if ack.version is not None}
-        self._seen |= {trial.trial_id: (trial.fence, trial.state) for trial in batch.trials if trial.trial_id in shown}
+        is_all = self._lookout.take(batch, written)
         if written.trouble is not None:
             self._failed(written.trouble)
             return
-        self._lag = mirror_lag(self._db, self._sweep.sweep_id)
-        if len(shown) < len(batch.trials):
+        self._lag = self._lookout.lag
+        if not is_all:  # there is more to do; otherwise the next look is a while after this one
             self._due_s = self._clock.monotonic_s()
         if self._failures:
             self._note("The Optuna study is written again.")
@@ -283,10 +231,8 @@ class StudyMirroring:
             return
         log.info("mirror written anew sweep=%s: %s", self._sweep.name, reason)
         self._study = None
-        self._anew_began_s = self._clock.monotonic_s()
         self._begin(self._rebuild, self._written_anew)
 
     def _written_anew(self, _result: object) -> None:
         self._was_rebuilt = True
-        self._due_s = now_s = self._clock.monotonic_s()
-        self._anew_due_s = now_s + (now_s - self._anew_began_s) * (1.0 / ANEW_SHARE - 1.0)
+        self._due_s = self._clock.monotonic_s()

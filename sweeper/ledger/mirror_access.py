@@ -9,7 +9,7 @@ are never looked at.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 from weakref import WeakSet
@@ -22,10 +22,12 @@ from sweeper.clock import SystemClock
 from sweeper.errors import LedgerUnavailable, UserError
 from sweeper.ledger import connections
 from sweeper.ledger.connections import STATEMENT_S, BoundedConnection, connection_parameters
+from sweeper.ledger.mirror_copy import append_entries
+from sweeper.ledger.mirror_tables import MIRROR_SCHEMA
 from sweeper.ledger.statements import Database
 from sweeper.ledger.urls import normalise_url, sqlalchemy_url, with_setting
+from sweeper.model.mirror import MirrorRows
 
-MIRROR_SCHEMA: Final = "optuna"
 MIRROR_LOCK: Final = 0x5357_4545_4D49_5252
 """Key of the advisory lock under which the tables and a sweep's study are made."""
 LOCK_WAIT_S: Final = 60.0
@@ -150,6 +152,10 @@ class MirrorAccess:
                 raise LedgerUnavailable(f"database {database.where}: others are making the mirror's tables")
             pause.wait(LOCK_POLL_S)
         yield False
+
+    def append(self, study_id: int, *, mark_key: str, mark: str, entries: Sequence[MirrorRows]) -> list[int] | None:
+        """See `sweeper.ledger.mirror_copy.append_entries`."""
+        return append_entries(self._url, study_id, mark_key=mark_key, mark=mark, entries=entries)
 
     def close(self) -> None:
         """Close every connection that Optuna was given; one that could not be opened whole leaves some."""

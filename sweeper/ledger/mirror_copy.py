@@ -6,6 +6,7 @@ leaves the former. The ledger's map changes with it, at the very end, so that no
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import sqlalchemy as sa
 
 from sweeper.errors import LedgerUnavailable
 from sweeper.ids import SweepId, TrialId
-from sweeper.ledger.mirror_access import MIRROR_SCHEMA
+from sweeper.ledger.mirror_tables import MIRROR_SCHEMA
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Database
 from sweeper.model.mirror import MirrorAck, MirrorRows
@@ -50,6 +51,13 @@ _DIRECTION = sa.text(
 _RESERVE = sa.text(
     f"SELECT nextval(pg_get_serial_sequence('{MIRROR_SCHEMA}.trials', 'trial_id')) FROM generate_series(1, :count)"
 )
+_LOCK_STUDY = sa.text(
+    f"SELECT s.study_id FROM {MIRROR_SCHEMA}.studies s JOIN {MIRROR_SCHEMA}.study_user_attributes a"
+    " ON a.study_id = s.study_id AND a.key = :key AND a.value_json = :mark"
+    " WHERE s.study_id = :study_id FOR UPDATE OF s"
+)
+_COUNT = sa.text(f"SELECT count(*) FROM {MIRROR_SCHEMA}.trials WHERE study_id = :study_id")
+_ASYNCHRONOUS = sa.text("SELECT set_config('synchronous_commit', 'off', true)")
 _PLACES = sa.text(
     "SELECT m.trial_id, m.optuna_trial_id FROM sweeper.mirrored m"
     " JOIN sweeper.trials t ON t.trial_id = m.trial_id WHERE t.sweep_id = :sweep_id"
@@ -96,10 +104,10 @@ UPDATE sweeper.trials t SET mirrored_version = d.version FROM due d WHERE t.tria
 class StudyCopy:
     """A study that is being written, in an open transaction."""
 
-    def __init__(self, connection: sa.Connection, study_id: int) -> None:
+    def __init__(self, connection: sa.Connection, study_id: int, *, count: int = 0) -> None:
         self.study_id = study_id
         self._connection = connection
-        self._count = 0
+        self._count = count
 
     def add(self, entries: Sequence[MirrorRows]) -> list[int]:
         """Append entries; give their ids, in order."""
@@ -226,6 +234,30 @@ def writing_study(url: str, sweep_id: SweepId, *, directions: Sequence[str]) -> 
                 _DIRECTION, {"study_id": study_id, "direction": direction.upper(), "objective": objective}
             )
         yield StudyCopy(connection, study_id)
+
+
+def append_entries(
+    url: str, study_id: int, *, mark_key: str, mark: str, entries: Sequence[MirrorRows]
+) -> list[int] | None:
+    """Add finished entries to a study at once, and give their ids, in order.
+
+    Gives None, with nothing changed, where the tables are of another revision than `KNOWN_REVISION`.
+
+    Raises:
+        LedgerUnavailable: no answer.
+        KeyError: the study is gone, or was written anew by somebody.
+    """
+    database = Database(url, "sweeper mirror")
+    with database.transaction() as connection:
+        if connection.execute(_REVISION).scalar_one() != KNOWN_REVISION:
+            return None
+        # As Optuna does: the row is locked while numbers are given.
+        parameters = {"study_id": study_id, "key": mark_key, "mark": json.dumps(mark)}
+        if connection.execute(_LOCK_STUDY, parameters).first() is None:
+            raise KeyError(study_id)
+        count = connection.execute(_COUNT, {"study_id": study_id}).scalar_one()
+        connection.execute(_ASYNCHRONOUS)
+        return StudyCopy(connection, study_id, count=count).add(entries)
 
 
 def rename_study(url: str, study_id: int, name: str) -> None:

@@ -68,6 +68,18 @@ _UNMIRRORED = statement(f"""
 ORDER BY t.state <> 'running', t.number LIMIT :limit
 """)
 
+_PLACED = statement(f"""
+{_TRIALS} WHERE t.sweep_id = :sweep_id AND t.version <> t.mirrored_version AND {STARTED}
+    AND (m.trial_id IS NOT NULL OR p.mirror_id IS NOT NULL)
+ORDER BY t.state <> 'running', t.number LIMIT :limit
+""")
+
+_ENDED = statement(f"""
+{_TRIALS} WHERE t.sweep_id = :sweep_id AND t.version <> t.mirrored_version AND {STARTED}
+    AND t.finished_at IS NOT NULL AND m.trial_id IS NULL AND p.mirror_id IS NULL
+ORDER BY t.number LIMIT :limit
+""")
+
 _OF_IDS = statement(f"{_TRIALS} WHERE t.trial_id = ANY (:trial_ids) AND {STARTED} ORDER BY t.number")
 
 _FROM_NUMBER = statement(f"""
@@ -158,9 +170,20 @@ WHERE e.sweep_id = :sweep_id AND e.key = ANY (:texts) AND (e.number IS NOT NULL 
 """)
 
 
-def mirror_batch(db: Statements, sweep_id: SweepId, *, limit: int) -> list[MirrorTrial]:
-    """Trials whose newest version the mirror does not have, running ones first; without their reports."""
-    return [_trial(row) for row in db.run(_UNMIRRORED, {"now": db.now, "sweep_id": sweep_id, "limit": limit})]
+def mirror_batch(db: Statements, sweep_id: SweepId, *, limit: int, placed: bool = False) -> list[MirrorTrial]:
+    """Trials whose newest version the mirror does not have, running ones first; without their reports.
+
+    Args:
+        limit: how many at most.
+        placed: only those that have an entry, or are to have one that is there.
+    """
+    query = _PLACED if placed else _UNMIRRORED
+    return [_trial(row) for row in db.run(query, {"now": db.now, "sweep_id": sweep_id, "limit": limit})]
+
+
+def mirror_ended(db: Statements, sweep_id: SweepId, *, limit: int) -> list[MirrorTrial]:
+    """Final trials that have no entry yet, by number; without their reports."""
+    return [_trial(row) for row in db.run(_ENDED, {"now": db.now, "sweep_id": sweep_id, "limit": limit})]
 
 
 def mirror_trials(db: Statements, trial_ids: Sequence[TrialId]) -> list[MirrorTrial]:

@@ -22,13 +22,15 @@ from sweeper.ids import ConfigHash, RandomHex, SweepId
 from sweeper.model.mirror import AskedPoint, FreshReports, MirrorAck, MirrorTrial, PointAnswer
 from sweeper.model.search import SearchSpec
 from sweeper.search.mirror_entry import HASH, LINEAGE, STATE, StepTooLarge
-from sweeper.search.mirror_study import Access, MirroredStudy, find_study, make_study, mark_of, open_storage
+from sweeper.search.mirror_study import MARK, Access, MirroredStudy, find_study, make_study, mark_of, open_storage
 from sweeper.search.mirror_writing import SUPERSEDED, OutOfLine, StudyWriter
 
 __all__ = ["Mirror", "MirrorBatch", "MirrorWritten", "OutOfLine", "StudyChanged"]
 
 BATCH_S: Final = 1.0
 """After this long the rest of a batch is left for the next one: what began meanwhile goes first there."""
+FEW: Final = 25
+"""Trials that are added one by one in about a second."""
 MOST_STRAYS: Final = 200
 """Entries that are looked through one by one; with more it is quicker to write the study anew."""
 
@@ -42,6 +44,8 @@ class MirrorBatch:
     """What is to be written."""
 
     trials: Sequence[MirrorTrial] = ()
+    many: Sequence[MirrorTrial] = ()
+    """Final trials without an entry, so many of them that they are better added at once."""
     fresh: Sequence[FreshReports] = ()
     answers: Sequence[PointAnswer] = ()
     claims: bool = False
@@ -157,6 +161,8 @@ class Mirror:
 
     def _write(self, writer: StudyWriter, batch: MirrorBatch, written: MirrorWritten) -> None:
         give_up_s = self._clock.monotonic_s() + BATCH_S
+        if batch.many:
+            written.acks += self._add_at_once(writer, batch.many)
         for trial in batch.trials:
             written.acks.append(writer.show(trial))
             if self._clock.monotonic_s() > give_up_s:
@@ -173,6 +179,14 @@ class Mirror:
         if batch.abandons:
             writer.abandon()
         written.points = writer.points
+
+    def _add_at_once(self, writer: StudyWriter, trials: Sequence[MirrorTrial]) -> list[MirrorAck]:
+        rows = writer.rows(trials)
+        study = writer.study
+        ids = self._access.append(study.study_id, mark_key=MARK, mark=study.mark, entries=rows)
+        if ids is None:  # tables that we do not know: one by one, as many as time allows
+            return [writer.show(trial) for trial in trials[:FEW]]
+        return [writer.added(trial, optuna_trial_id) for trial, optuna_trial_id in zip(trials, ids, strict=True)]
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from optuna.study import StudyDirection
 
 from sweeper.errors import UserError
 from sweeper.ids import RandomHex, SweepId
+from sweeper.model.mirror import MirrorRows
 from sweeper.model.search import Direction
 
 Storage = RDBStorage
@@ -47,6 +48,10 @@ class Access(Protocol):
 
     def lock(self, *, unless: Callable[[], bool]) -> AbstractContextManager[bool]:
         """Be the only one that makes tables or studies, unless somebody has done so."""
+        ...
+
+    def append(self, study_id: int, *, mark_key: str, mark: str, entries: Sequence[MirrorRows]) -> list[int] | None:
+        """Add finished entries at once and give their ids; None where that is not known to be right."""
         ...
 
     def close(self) -> None:

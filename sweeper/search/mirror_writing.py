@@ -22,6 +22,7 @@ from sweeper.model.mirror import (
     MirrorAck,
     MirrorPlace,
     MirrorReport,
+    MirrorRows,
     MirrorTrial,
     PointAnswer,
 )
@@ -101,6 +102,20 @@ class StudyWriter:
                 self._supersede(optuna_trial_id, known)
                 return self._ack(trial, self._create(trial, entry))
         self._update(optuna_trial_id, known, entry)
+        return self._ack(trial, optuna_trial_id)
+
+    def rows(self, trials: Sequence[MirrorTrial]) -> list[MirrorRows]:
+        """Give what the tables hold of final trials that have no entry yet, for adding them at once.
+
+        Raises:
+            StepTooLarge: that takes a new study.
+        """
+        entries = [entry_of(trial, self._spec, self._space, divisor=self.study.divisor) for trial in trials]
+        self._remember_space()
+        return [entry.rows() for entry in entries]
+
+    def added(self, trial: MirrorTrial, optuna_trial_id: int) -> MirrorAck:
+        """Acknowledge an entry that was added otherwise."""
         return self._ack(trial, optuna_trial_id)
 
     def show_reports(self, fresh: FreshReports) -> MirrorAck | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import optuna
@@ -192,32 +191,60 @@ def test_a_search_with_many_trials_to_show_is_written_at_once(
     mirroring.close()
 
 
-def test_a_study_that_cannot_follow_is_written_anew_now_and_then_and_at_the_end(
+@pytest.mark.parametrize("known", [True, False], ids=["tables that we know", "others"])
+def test_where_trials_end_faster_than_calls_can_show_them_they_are_added_at_once(
+    world: SearchWorld, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """Short trials: by Optuna's calls one takes a hundred times as long, and the coordinator has better to do."""
+    if not known:
+        monkeypatch.setattr(mirror_copy, "KNOWN_REVISION", "v9")
+    mirroring = world.mirroring()
+    running = world.start(lr=0.001, layers=1, act="relu")
+    world.turn(mirroring, 4)
+    study_id = world.study()._study_id
+    calls: list[object] = []
+    create = optuna.storages.RDBStorage.create_new_trial
+    monkeypatch.setattr(
+        optuna.storages.RDBStorage,
+        "create_new_trial",
+        lambda *given: calls.append(given) or create(*given),  # type: ignore[func-returns-value]
+    )
+    for number in range(40):
+        grant = world.start(lr=0.01 + number / 100, layers=1, act=None)
+        world.report(grant, 0.9, math.nan)
+        world.complete(grant, float(number))
+    world.complete(running, -1.0)
+    world.turn(mirroring, 4)
+    study = world.study()
+    assert study._study_id == study_id, "whoever looks at it goes on looking"
+    assert len(calls) == (0 if known else 40)
+    assert sorted(one.user_attrs["sweeper:number"] for one in study.get_trials()) == list(range(41))
+    assert [one.number for one in study.get_trials()] == list(range(41))
+    assert study.best_value == -1.0
+    assert (world.lag, mirroring.lag, world.notes) == (0, 0, [])
+    world.complete(world.start(lr=0.5, layers=1, act="tanh"), 0.5)
+    world.turn(mirroring, 2)
+    assert len(world.study().get_trials()) == 42
+    mirroring.close()
+
+
+def test_entries_added_at_once_and_never_acknowledged_are_found_again(
     world: SearchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Short trials: a trial by Optuna's calls takes a hundred times as long as by COPY, and there is more to do."""
-    monkeypatch.setattr("sweeper.coordinator.mirroring.MOST_MISSING", 5)
-    world.complete(world.start(lr=0.05, layers=1, act=None), 0.0)
-    mirroring = world.mirroring()
-    world.turn(mirroring, 6)
-    rebuilt: list[float] = []
+    world.show()
+    for number in range(40):
+        world.complete(world.start(lr=0.01 + number / 100, layers=1, act=None), float(number))
+    doomed = world.mirroring()
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeper.coordinator.mirroring.acknowledge_mirrored", _die)
+        with pytest.raises(KeyboardInterrupt):
+            world.turn(doomed)
+    doomed.close()
+    assert len(world.study().get_trials()) == 40
+    assert world.lag == 40
+    assert len(world.show().get_trials()) == 40
+    assert (world.lag, world.notes) == (0, [])
 
-    def rebuild() -> object:
-        rebuilt.append(world.clock.now_s)
-        world.clock.now_s += 2.0
-        return world.rebuild()
 
-    monkeypatch.setattr(mirroring, "_rebuild", rebuild)
-    for number in range(8 * 7):
-        world.complete(world.start(lr=0.1 + number / 100, layers=1, act=None), float(number))
-        if number % 8 == 7:
-            world.turn(mirroring, 6)
-    assert [later - earlier >= 2.0 / 0.1 for earlier, later in pairwise(rebuilt)] == [True], "a tenth of the time"
-    assert 5 < (mirroring.lag or 0) <= 8 * 4
-    while not mirroring.finish(world.fence):
-        pass
-    assert len(rebuilt) == 3
-    assert (mirroring.lag, world.lag) == (0, 0)
-    assert len(world.study().get_trials()) == 57
-    assert world.notes == []
-    mirroring.close()
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt
