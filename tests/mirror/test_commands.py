@@ -17,6 +17,8 @@ from sweeper.ledger.mirror_access import storage_url
 from sweeper.ledger.urls import normalise_url, redact
 from tests.mirror.world import SearchWorld
 
+pytestmark = pytest.mark.slow
+
 Command = Callable[..., tuple[int, str, str]]
 
 

@@ -14,6 +14,8 @@ from sweeper.model.space import Choices, FloatRange
 from sweeper.search.mirror import MirrorBatch
 from tests.mirror.world import SearchWorld
 
+pytestmark = pytest.mark.slow
+
 POINT = {"lr": 0.5, "layers": 2}
 
 

@@ -19,6 +19,8 @@ from sweeper.model.space import Choices, FloatRange, IntRange
 from sweeper.model.states import AttemptOutcome
 from tests.mirror.world import SearchWorld
 
+pytestmark = pytest.mark.slow
+
 SPACE = {
     "lr": FloatRange(low=1e-5, high=1.0, log=True),
     "width": IntRange(low=8, high=64, step=8),

@@ -21,6 +21,8 @@ from sweeper.search.mirror import Mirror
 from sweeper.search.mirror_study import OldTables, open_storage
 from tests.mirror.world import SearchWorld
 
+pytestmark = pytest.mark.slow
+
 PARAMS = {"lr": 0.1, "layers": 3, "act": "relu"}
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,7 +92,6 @@ with Database(url, "killed") as database:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("point", ["mark", "second entry", "acknowledge"])
 def test_a_coordinator_that_is_killed_while_it_writes_doubles_nothing(world: SearchWorld, point: str) -> None:
     for number in range(3):
@@ -258,7 +259,6 @@ def test_another_programs_tables_in_the_database_are_left_alone(world: SearchWor
     assert tables[0].found == 2
 
 
-@pytest.mark.slow
 def test_ten_processes_at_an_empty_database_all_get_going(world: SearchWorld) -> None:
     """OP-10: one study, one schema, no process dies; three repeats, each from nothing."""
     context = multiprocessing.get_context("spawn")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -283,3 +284,14 @@ class SearchWorld:
 def mirror_storage(url: str) -> optuna.storages.RDBStorage:
     """Optuna's storage as people open it, direct; the tables have to be there."""
     return optuna.storages.RDBStorage(storage_url(url), skip_table_creation=True)
+
+
+def entry(study: optuna.Study, number: int) -> optuna.trial.FrozenTrial:
+    """The one entry of our trial of this number."""
+    (found,) = [one for one in study.get_trials() if one.user_attrs.get("sweeper:number") == number]
+    return found
+
+
+def steps(one: optuna.trial.FrozenTrial) -> dict[int, float | None]:
+    """Reports by step, None for NaN."""
+    return {step: None if math.isnan(value) else value for step, value in sorted(one.intermediate_values.items())}
