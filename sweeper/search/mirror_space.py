@@ -13,7 +13,7 @@ from typing import Any, Final, assert_never
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from sweeper.model.space import Choices, Dimension, FloatRange, IntRange, Space, choice_text
+from sweeper.model.space import MAX_NAME_CHARACTERS, Choices, Dimension, FloatRange, IntRange, Space, choice_text
 from sweeper.model.tagged import from_tagged, to_tagged
 from sweeper.model.trial import Json
 
@@ -52,7 +52,7 @@ class MirrorSpace:
             extra: dimensions that the trial has beside those of the space.
         """
         dimension = extra.get(name) or self._space.get(name)
-        if dimension is None or not self._is_first_kind(name, dimension):
+        if dimension is None or len(name) > MAX_NAME_CHARACTERS or not self._is_first_kind(name, dimension):
             return None
         match dimension:
             case Choices():

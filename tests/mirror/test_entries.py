@@ -122,6 +122,7 @@ def test_stepped_ranges_are_shown_without_a_warning(recwarn: pytest.WarningsReco
         ("x", -1.0, {}),
         ("x", True, {}),
         ("unknown", 1, {}),
+        ("n" * 600, 0.5, {"n" * 600: FloatRange(low=0.0, high=1.0)}),
     ],
 )
 def test_what_cannot_be_a_parameter_of_the_study_is_an_attribute(name: str, value: Any, extra: Any) -> None:
@@ -129,7 +130,7 @@ def test_what_cannot_be_a_parameter_of_the_study_is_an_attribute(name: str, valu
     assert space.shown("c", "a", {}) is not None
     entry = entry_of(trial(params={name: value}, extra=extra), SearchSpec(), space)
     assert entry.params == {}
-    assert json.loads(str(entry.user_attrs["sweeper:other_params"])) == {name: value}
+    assert str(entry.user_attrs["sweeper:other_params"]).startswith(f'{{"{name[:100]}')
 
 
 def test_a_point_that_names_a_choice_by_its_text_means_the_choice() -> None:
