@@ -33,7 +33,12 @@ home, idle_s = Path(sys.argv[1]), float(sys.argv[2])
 print(ensure_server(home, idle_s=idle_s, options={"fsync": "off"}), flush=True)
 """
 HOLD = USE + "sys.stdin.read()\n"
-FORK_AND_HOLD = USE + "import os\nprint(os.fork() or os.getpid(), flush=True)\nsys.stdin.read()\n"
+FORK_AND_HOLD = USE + (
+    "import os\n"
+    "pid = os.fork() or os.getpid()\n"
+    "os.write(1, f'{pid}\\n'.encode())  # in one piece: two processes write into this pipe\n"
+    "sys.stdin.read()\n"
+)
 
 
 @pytest.fixture(scope="session")

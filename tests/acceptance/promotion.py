@@ -1,4 +1,7 @@
-"""Promotion ASHA on the example: the best config of full training, for a third of the epochs, whatever is killed."""
+"""Promotion ASHA on the example: the best config of full training, for a third of the epochs, whatever is killed.
+
+A long test of its own: python -m pytest tests/acceptance/promotion.py
+"""
 
 from __future__ import annotations
 
