@@ -6,7 +6,8 @@ Trials a second, each with five parameters and two reports:
 
 - `optuna`: `study.ask`, five suggestions, two reports, `study.tell` on a plain `RDBStorage`;
 - `add_trial`: `study.add_trial` of a whole trial on the same;
-- `short`: the mirror, of trials that began and ended between two looks (ledger's reading and acknowledging included);
+- `few`: the mirror, of a few trials that began and ended between two looks (the ledger's statements included);
+- `many`: the same of more than calls can show in time, which are added at once;
 - `long`: the mirror, of trials that are first shown running and later ended;
 - `rebuild`: the study written anew by COPY.
 
@@ -34,7 +35,7 @@ import sqlalchemy as sa
 from sweeper.clock import SystemClock
 from sweeper.coordinator.mirror_opening import study_mirroring
 from sweeper.coordinator.mirror_rebuild import rebuild_mirror
-from sweeper.coordinator.mirroring import StudyMirroring
+from sweeper.coordinator.mirroring import EVERY_S, StudyMirroring
 from sweeper.ids import (
     AskerId,
     ConfigHash,
@@ -58,6 +59,7 @@ from sweeper.model.search import NewNumber, Proposal, SearchSpec, Suggestion
 from sweeper.model.space import FloatRange
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.trial import AskerRecord, Grant, NewTrial, Report, SweepSpec, WorkerRecord
+from sweeper.search.mirror import FEW
 from sweeper.worker.background import ThreadBackground
 
 NAMES = "abcde"
@@ -160,9 +162,13 @@ class Following:
         self.mirroring.turn(self.search.fence)
         self.wake.wait(0.05)
 
-    def until_current(self) -> None:
+    def until_current(self) -> float:
+        """Work until the study shows everything; give the seconds that took, the pause before it left out."""
+        time.sleep(EVERY_S)
+        began = time.perf_counter()
         while mirror_lag(self.search.database, self.search.sweep.sweep_id):
             self.turn()
+        return time.perf_counter() - began
 
 
 def plain(study: optuna.Study, trials: int) -> float:
@@ -193,21 +199,15 @@ def added(study: optuna.Study, trials: int) -> float:
 def short(following: Following, trials: int) -> float:
     for _ in range(trials):
         following.search.end(following.search.start())
-    began = time.perf_counter()
-    following.until_current()
-    return trials / (time.perf_counter() - began)
+    return trials / following.until_current()
 
 
 def long(following: Following, trials: int) -> float:
     grants = [following.search.start() for _ in range(trials)]
-    began = time.perf_counter()
-    following.until_current()
-    took = time.perf_counter() - began
+    took_s = following.until_current()
     for grant in grants:
         following.search.end(grant)
-    began = time.perf_counter()
-    following.until_current()
-    return trials / (took + time.perf_counter() - began)
+    return trials / (took_s + following.until_current())
 
 
 def steadily(following: Following, rate: float, seconds: float) -> list[float]:
@@ -251,11 +251,12 @@ def _measure(database: Database, trials: int, seconds: float, rate: float) -> di
     samplers = {"sampler": optuna.samplers.RandomSampler()}
     asked = optuna.create_study(storage=storage, study_name="asked", **samplers)
     whole = optuna.create_study(storage=storage, study_name="whole", **samplers)
-    found: dict[str, list[float]] = {name: [] for name in ("optuna", "add_trial", "short", "long")}
+    found: dict[str, list[float]] = {name: [] for name in ("optuna", "add_trial", "few", "many", "long")}
     for _ in range(ROUNDS):
         found["optuna"].append(plain(asked, trials))
         found["add_trial"].append(added(whole, trials))
-        found["short"].append(short(following, trials))
+        found["few"].append(short(following, FEW))
+        found["many"].append(short(following, trials))
         found["long"].append(long(following, trials))
     began = time.perf_counter()
     written = rebuild_mirror(database.url, following.search.sweep, system_random_hex)
