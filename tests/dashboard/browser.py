@@ -38,6 +38,8 @@ class Browser:
             options.add_argument(flag)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         driver = webdriver.Chrome(options=options, service=Service(str(shutil.which(CHROMEDRIVER))))
+        driver.set_script_timeout(PATIENCE_S)  # a page that draws answers nothing meanwhile
+        driver.set_page_load_timeout(PATIENCE_S)
         try:
             yield cls(driver)
         finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import warnings
 from typing import Any
 
 import optuna
@@ -16,6 +18,18 @@ from tests.dashboard.api import Api
 from tests.mirror.world import SearchWorld
 
 PARAMS = {"lr": 0.1, "layers": 3, "act": "relu"}
+
+
+PLOTS = ("plot_parallel_coordinate", "plot_slice", "plot_contour", "plot_edf", "plot_rank", "plot_timeline")
+
+
+def draw(study: optuna.Study, *plots: str, reference_point: list[float] | None = None) -> None:
+    """Draw with Optuna's own plots; they warn of infinities and go on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for plot in plots:
+            more = (reference_point,) if plot == "plot_hypervolume_history" else ()
+            assert json.loads(getattr(optuna.visualization, plot)(study, *more).to_json())["data"]
 
 
 @pytest.mark.slow
@@ -60,6 +74,7 @@ def test_every_moment_of_a_trials_life_renders(world: SearchWorld, api: Api) -> 
     retry_trials(world.db, world.sweep.sweep_id, [1], from_zero=False)
     assert len(seen(turns=6)) == 8
     api.study(plots=True)
+    draw(world.study(), *PLOTS, "plot_optimization_history", "plot_intermediate_values")
     assert world.notes == []
     mirroring.close()
 
@@ -82,6 +97,7 @@ def test_two_objectives_and_constraints_render(world: SearchWorld, api: Api) -> 
     assert detail["directions"] == ["minimize", "maximize"]
     assert [one["constraints"][0] > 0 for one in detail["trials"]] == [False, True, True, True]
     assert [one["number"] for one in detail["best_trials"]] == [0]
+    draw(two.study(), "plot_pareto_front", "plot_timeline", "plot_hypervolume_history", reference_point=[9.0, -9.0])
     two.close()
 
 
@@ -116,4 +132,5 @@ def test_odd_choices_render(world: SearchWorld, api: Api) -> None:
         "x": "0.1",
     }
     assert len(detail["intersection_search_space"]) == len(space)
+    draw(odd.study(), *PLOTS, "plot_optimization_history", "plot_param_importances")
     odd.close()
