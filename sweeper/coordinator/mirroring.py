@@ -81,6 +81,9 @@ class StudyMirroring:
         self._points: tuple[str, ...] = ()
         self._due_s = float("-inf")
         self._failures = 0
+        self._was_told = False
+        self._named: str | None = None
+        """The study's name that was told, where it is not the sweep's."""
         self._lag: int | None = None
         self._was_rebuilt = False
         """Whether the study was written anew and nothing has been written to it since."""
@@ -174,7 +177,8 @@ class StudyMirroring:
         self._lookout.forget()
         self._points = ()
         self._study = study
-        if study.name != self._sweep.name and not self._failures:
+        if study.name != self._sweep.name and study.name != self._named:
+            self._named = study.name
             self._note(f"A study named {self._sweep.name!r} is somebody else's; this sweep's is {study.name!r}.")
 
     def _begin_batch(self, study: MirroredStudy) -> None:
@@ -202,9 +206,9 @@ class StudyMirroring:
         self._lag = self._lookout.lag
         if not is_all:  # there is more to do; otherwise the next look is a while after this one
             self._due_s = self._clock.monotonic_s()
-        if self._failures:
+        if self._was_told:
             self._note("The Optuna study is written again.")
-        self._failures, self._was_rebuilt = 0, False
+        self._failures, self._was_told, self._was_rebuilt = 0, False, False
         self._is_complete = not batch.claims and self._lag == 0
 
     def _failed(self, error: Exception) -> None:
@@ -216,8 +220,10 @@ class StudyMirroring:
         if isinstance(error, OutOfLine) and not self._was_rebuilt:
             self._write_anew(str(error))
             return
-        if not self._failures and not isinstance(error, LedgerUnavailable):  # that one the coordinator tells
+        # A database that is away for a moment is told by the coordinator, as its own connections tell.
+        if not self._was_told and (self._failures or not isinstance(error, LedgerUnavailable)):
             self._note(f"The Optuna study cannot be written; the sweep goes on. {self._explain(error)}")
+            self._was_told = True
         log.warning("mirror not written, later again: %s", self._explain(error))
         delay_s = min(RETRY_FIRST_S * 2.0 ** min(self._failures, 10), RETRY_MOST_S)
         self._failures += 1

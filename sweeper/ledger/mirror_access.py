@@ -32,7 +32,8 @@ MIRROR_LOCK: Final = 0x5357_4545_4D49_5252
 """Key of the advisory lock under which the tables and a sweep's study are made."""
 LOCK_WAIT_S: Final = 60.0
 """Ten processes at once make the tables one after another, half a second each."""
-LOCK_POLL_S: Final = 0.2
+LOCK_FIRST_PAUSE_S: Final = 0.1
+LOCK_MOST_PAUSE_S: Final = 1.0
 SEARCH_PATH: Final = f"-csearch_path={MIRROR_SCHEMA}"
 
 _GO_DIRECT: Final = (
@@ -139,7 +140,7 @@ class MirrorAccess:
         Raises:
             LedgerUnavailable: no answer, or others held it for `LOCK_WAIT_S`.
         """
-        clock, pause = SystemClock(), threading.Event()
+        clock, pause, pause_s = SystemClock(), threading.Event(), LOCK_FIRST_PAUSE_S
         give_up_s = clock.monotonic_s() + LOCK_WAIT_S
         database = Database(self._url, "sweeper mirror", statement_s=LOCK_WAIT_S)
         while not unless():
@@ -150,7 +151,8 @@ class MirrorAccess:
                     return
             if clock.monotonic_s() > give_up_s:
                 raise LedgerUnavailable(f"database {database.where}: others are making the mirror's tables")
-            pause.wait(LOCK_POLL_S)
+            pause.wait(pause_s)
+            pause_s = min(2 * pause_s, LOCK_MOST_PAUSE_S)  # each look is two connections, beside the one that works
         yield False
 
     def append(self, study_id: int, *, mark_key: str, mark: str, entries: Sequence[MirrorRows]) -> list[int] | None:

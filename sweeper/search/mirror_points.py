@@ -26,12 +26,12 @@ def claim_points(storage: BaseStorage, study_id: int, mark: str, space: MirrorSp
     """Take the entries that wait, so that no other program tries them; give their points."""
     waiting = storage.get_all_trials(study_id, deepcopy=False, states=(TrialState.WAITING,))
     for frozen in waiting[:MOST_AT_ONCE]:
-        optuna_trial_id = frozen._trial_id
+        optuna_trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, frozen.number)
         storage.set_trial_user_attr(optuna_trial_id, CLAIM, f"{mark}:{optuna_trial_id}")
         if not storage.set_trial_state_values(optuna_trial_id, TrialState.RUNNING):
             continue  # another program was quicker
         frozen.user_attrs[CLAIM] = f"{mark}:{optuna_trial_id}"
-        point = _point(frozen, space)
+        point = _point(frozen, optuna_trial_id, space)
         if point is None:
             storage.set_trial_system_attr(optuna_trial_id, FIXED_PARAMS, {})  # the dashboard takes it for a mapping
             _finish(storage, optuna_trial_id, "its fixed parameters are no mapping from names to values")
@@ -43,7 +43,8 @@ def unanswered_points(storage: BaseStorage, study_id: int, space: MirrorSpace) -
     """Give the points that were claimed by a coordinator which is gone, or by this one before it lost contact."""
     for frozen in storage.get_all_trials(study_id, deepcopy=False, states=(TrialState.RUNNING,)):
         if isinstance(frozen.user_attrs.get(CLAIM), str) and HASH not in frozen.user_attrs:
-            point = _point(frozen, space)
+            optuna_trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, frozen.number)
+            point = _point(frozen, optuna_trial_id, space)
             if point is not None:
                 yield point
 
@@ -58,8 +59,8 @@ def _finish(storage: BaseStorage, optuna_trial_id: int, reason: str) -> None:
     storage.set_trial_state_values(optuna_trial_id, TrialState.FAIL)
 
 
-def _point(frozen: FrozenTrial, space: MirrorSpace) -> AskedPoint | None:
+def _point(frozen: FrozenTrial, optuna_trial_id: int, space: MirrorSpace) -> AskedPoint | None:
     fixed = frozen.system_attrs.get(FIXED_PARAMS, {})
     if not isinstance(fixed, Mapping):
         return None
-    return AskedPoint(key=frozen.user_attrs[CLAIM], optuna_trial_id=frozen._trial_id, point=space.point(fixed))
+    return AskedPoint(key=frozen.user_attrs[CLAIM], optuna_trial_id=optuna_trial_id, point=space.point(fixed))
