@@ -95,9 +95,11 @@ def test_a_heartbeat_leaves_no_setting_behind(world: World) -> None:
     world.sql(f"SET synchronous_commit = '{before}'")
 
 
-def test_only_heartbeats_do_not_wait_for_the_disk() -> None:
+def test_only_what_is_made_again_does_not_wait_for_the_disk() -> None:
+    """A heartbeat is repeated, a proposal is made anew from rows (SAME), and the mirror is a projection (TRUTH)."""
     assert [name for name, text in STATEMENTS.items() if "synchronous_commit" in text] == [
         "leases._RENEW",
+        "mirror_copy._ASYNCHRONOUS",
         "proposals._ADD",
     ]
 
