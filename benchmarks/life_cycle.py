@@ -25,8 +25,8 @@ from parts.history import SAMPLERS
 from parts.life import ROLES, Part, prepare_optuna, prepare_ours
 from parts.servers import new_database, new_server
 
-WARM_UP_S = 1.0
-"""Not counted: the first turns, the first connections."""
+WARM_UP_S = 3.0
+"""Not counted: connections, the first turns, the tables of the study that our coordinator keeps for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How long a coordinator pauses between turns: little while things happen, never so little that it is a load."""
+"""How long after the beginning of a turn the next begins: soon while things happen, never so soon that it is a load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ledger no more than `most_s` allows."""
 
 
 class Pace:
-    """The pause before the next turn."""
+    """From the beginning of a turn to that of the next."""
 
     def __init__(self, *, first_s: float, most_s: float, steady: bool) -> None:
         self._first_s = first_s

@@ -80,18 +80,20 @@ class Coordinator:
     def run(self) -> Program[CoordinatorEnd]:
         """Turn until the end."""
         leaving = Leaving(self._parts, self._chores, self._tending, self._sleep)
+        clock = self._parts.clock
         while True:
+            from_s = clock.monotonic_s()  # a turn that took long was pause enough: workers wait for what comes next
             try:
                 end = self._turn()
                 self._answered()
             except TransientError as error:
-                end = self._unanswered(error)
+                end, from_s = self._unanswered(error), clock.monotonic_s()
             except UserError:
                 yield from leaving.workers_leave()
                 raise
             if end is not None:
                 return (yield from leaving.leave(end, self._display, self._counts))
-            yield from self._sleep(self._parts.clock.monotonic_s() + self._pace.next_s())
+            yield from self._sleep(from_s + self._pace.next_s())
 
     def _turn(self) -> End | None:
         now_s = self._parts.clock.monotonic_s()

@@ -36,8 +36,9 @@ if TYPE_CHECKING:  # a plain grid has no use for Optuna, whose import takes long
 
 log = logging.getLogger("sweeper.coordinator")
 
-LONGEST_TURN_S: Final = 2.0
-"""After this long no more is proposed in a turn: leases and reports want attention too."""
+LONGEST_TURN_S: Final = 0.2
+"""After this long no more is proposed in a turn: what has ended meanwhile is worth knowing, and leases and reports want
+attention too."""
 MOST_A_TURN: Final = 200
 """Commits of numbers, and moves, that one turn may make."""
 COMMIT_EVERY_S: Final = 0.05

@@ -163,9 +163,9 @@ def test_dead_trials_are_pending_again_before_anything_is_proposed(begin: Begin)
     events: list[tuple[int, TrialState]] = []
     propose = again.parts.search._proposer.propose  # type: ignore[union-attr]
 
-    def watched(fence: int) -> Any:
+    def watched(fence: int, **limits: Any) -> Any:
         events.append((len(_states(bench)), bench.trial(dead.number).state))
-        return propose(fence)
+        return propose(fence, **limits)
 
     again.parts.search._proposer.propose = watched  # type: ignore[union-attr]
     again.start()
