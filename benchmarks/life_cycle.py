@@ -16,6 +16,7 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +64,8 @@ class Process:
         return count
 
     def end(self) -> None:
-        """Let it leave."""
-        self._process.terminate()
+        """End it, if it lives; nobody needs what it would still do."""
+        self._process.kill()
         self._process.wait()
 
     def _line(self, start: str) -> str:
@@ -91,19 +92,21 @@ def rate(processes: list[Process], seconds: float) -> float:
 
 def ours(server: str, workers: int, options: Options) -> float:
     """Give our trials per second."""
-    url = new_database(server, "ours")
-    part = prepare_ours(url, options.sampler, batched=options.batched)
-    coordinator = Process("coordinator", part)
-    try:
-        coordinator.await_ready()
-        return rate([Process("worker", part) for _ in range(workers)], options.seconds)
-    finally:
-        coordinator.end()
+    with tempfile.TemporaryDirectory(prefix="bench-home-") as home:
+        part = Part(url=new_database(server, "ours"), sampler=options.sampler, home=home, batched=options.batched)
+        prepare_ours(part)
+        coordinator = Process("coordinator", part)
+        try:
+            coordinator.await_ready()
+            return rate([Process("worker", part) for _ in range(workers)], options.seconds)
+        finally:
+            coordinator.end()
 
 
 def theirs(server: str, workers: int, options: Options) -> float:
     """Give Optuna's trials per second."""
-    part = prepare_optuna(new_database(server, "optuna"), options.sampler)
+    part = Part(url=new_database(server, "optuna"), sampler=options.sampler)
+    prepare_optuna(part)
     return rate([Process("optuna", part) for _ in range(workers)], options.seconds)
 
 

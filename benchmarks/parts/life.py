@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -62,23 +61,20 @@ class Silent:
         """Have nothing to close."""
 
 
-def prepare_ours(url: str, sampler: str, *, batched: bool) -> Part:
+def prepare_ours(part: Part) -> None:
     """Make the tables and the sweep."""
-    part = Part(url=url, sampler=sampler, home=tempfile.mkdtemp(prefix="bench-home-"), batched=batched)
     backends = _backends(part)
-    begin_sweep(backends, sweep_spec(sampler))
+    begin_sweep(backends, sweep_spec(part.sampler))
     backends.close()
-    return part
 
 
-def prepare_optuna(url: str, sampler: str) -> Part:
+def prepare_optuna(part: Part) -> None:
     """Make the tables and the study."""
-    optuna.create_study(storage=RDBStorage(optuna_url(url)), study_name=STUDY)
-    return Part(url=url, sampler=sampler)
+    optuna.create_study(storage=RDBStorage(optuna_url(part.url)), study_name=STUDY)
 
 
 def coordinator(part: Part) -> None:
-    """Coordinate until told to leave; all workers are elsewhere."""
+    """Coordinate until it is ended; all workers are elsewhere."""
     backends = _backends(part)
     sweep = begin_sweep(backends, sweep_spec(part.sampler))
     asking = begin_asking(backends, sweep)
