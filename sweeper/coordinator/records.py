@@ -134,6 +134,8 @@ class Records:
             self.reached = found if self.reached is None else min(self.reached, found)
 
     def _feasible(self, row: Numbered) -> bool:
+        if not self._constraints:
+            return True
         return keeps_constraints(self._constraints, row.reports[-1].metrics if row.reports else {})
 
     def _better(self, one: float, other: float) -> bool:

@@ -30,6 +30,8 @@ def objective_values(value: object, count: int) -> tuple[float, ...] | Fault:
         value: as the function returned it (no arrays: they count as what their `item()` gives), or its tagged JSON.
         count: how many objectives the search has, at least 1.
     """
+    if count == 1 and type(value) is float and value == value:
+        return (value,)  # nearly always so, and a restart asks of ten thousands
     plain = _untagged(value)
     if plain is None:
         return _fault(ObjectiveFault.NONE, "None", count, hint="is a `return` missing?")
