@@ -43,11 +43,14 @@ class AxisCache:
 class Layout:
     """The parameters of an entry, in the order in which they were suggested; compared by identity."""
 
-    __slots__ = ("axes", "distributions")
+    __slots__ = ("axes", "coders", "distributions", "externals")
 
     def __init__(self, axes: tuple[Axis, ...]) -> None:
         self.axes = axes
         self.distributions: dict[str, BaseDistribution] = {axis.name: axis.distribution for axis in axes}
+        # Looked up once and not for each of ten thousands of entries.
+        self.coders = tuple((axis.name, axis.code) for axis in axes)
+        self.externals = tuple((axis.name, axis.external) for axis in axes)
 
 
 class Layouts:

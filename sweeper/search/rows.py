@@ -82,14 +82,11 @@ class EntryMaker:
         layout = self._whole
         if proposal.extra or len(params) != len(self._axes):
             layout = self._layout(proposal)
-        codes: list[Code] = []
-        for axis in layout.axes:
-            value = params.get(axis.name, _ABSENT)
-            code = None if value is _ABSENT else axis.code(value)  # type: ignore[arg-type]
-            if code is None:
-                return None
-            codes.append(code)
-        return Placed(layout, tuple(codes))
+        try:
+            codes = tuple([code(params[name]) for name, code in layout.coders])
+        except KeyError:
+            return None
+        return None if None in codes else Placed(layout, codes)  # type: ignore[arg-type]  # none of them is None
 
     def known_as(self, placed: Placed) -> Hashable:
         """Give what a config is remembered by: its codes, or names and values where not all parameters are there."""
@@ -119,7 +116,7 @@ class EntryMaker:
             number,
             standing.state,
             layout,
-            {axis.name: axis.external(code) for axis, code in zip(layout.axes, placed.codes, strict=True)},
+            {name: external(code) for (name, external), code in zip(layout.externals, placed.codes, strict=True)},
             system_attrs=attrs,
             values=standing.values,
             intermediate_values=standing.reports,
@@ -139,6 +136,3 @@ class EntryMaker:
 def standing_of(entry: Entry) -> Standing:
     """Say how an entry stands, for others that point at the same trial."""
     return Standing(entry.state, entry.values, entry.intermediate_values, entry.system_attrs.get(CONSTRAINTS))
-
-
-_ABSENT = object()
