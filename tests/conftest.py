@@ -11,7 +11,9 @@ from faults.postgres_servers import QUICK_NOT_DURABLE, with_database
 
 from sweeper.ledger.database import Database
 from sweeper.ledger.embedded import ensure_server, stop_server
+from sweeper.ledger.mirror_access import MirrorAccess
 from sweeper.ledger.schema import upgrade
+from sweeper.search.mirror_study import open_storage
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +37,17 @@ def ledger_template(postgres_server: str) -> str:
         admin.execute("CREATE DATABASE ledger_template TEMPLATE template0")
     upgrade(with_database(postgres_server, "ledger_template"))
     return "ledger_template"
+
+
+@pytest.fixture(scope="session")
+def mirror_template(postgres_server: str, ledger_template: str) -> str:
+    """Name of a database with our tables and Optuna's (one fixture here: two would both create it)."""
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE mirror_template TEMPLATE {ledger_template}")
+    storage = open_storage(MirrorAccess(with_database(postgres_server, "mirror_template")))
+    storage.remove_session()
+    storage.engine.dispose()
+    return "mirror_template"
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from sweeper.search.mirror_study import open_storage
 from tests.conftest import _database
 from tests.dashboard.api import Api
 from tests.dashboard.browser import CHROMEDRIVER, CHROMIUM, Browser
-from tests.mirror.conftest import mirror_template as mirror_template
 from tests.mirror.conftest import mirror_url as mirror_url
 from tests.mirror.conftest import world as world
 from tests.mirror.world import SPACE, SearchWorld

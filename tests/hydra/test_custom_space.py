@@ -200,7 +200,7 @@ def test_a_function_that_is_not_there_is_told_by_name(function_of: Make, target:
 def test_a_function_of_the_script_is_taken_from_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     """Importing the script's module again would run it again."""
     main = sys.modules["__main__"]
-    monkeypatch.setattr(main, "__file__", "/somewhere/train-it.py")
+    monkeypatch.setattr(main, "__file__", "/somewhere/train-it.py", raising=False)
     monkeypatch.setattr(main, "configure", suggesting, raising=False)
     for target in ("train-it.configure", ".train-it.configure", "__main__.configure"):
         assert find_function(target) is suggesting

@@ -4,25 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import psycopg
 import pytest
-from faults.postgres_servers import with_database
 
 from sweeper.ledger.database import Database
-from sweeper.ledger.mirror_access import MirrorAccess
-from sweeper.search.mirror_study import open_storage
 from tests.conftest import _database
 from tests.mirror.world import SearchWorld
-
-
-@pytest.fixture(scope="session")
-def mirror_template(postgres_server: str, ledger_template: str) -> str:
-    with psycopg.connect(postgres_server, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE mirror_template TEMPLATE {ledger_template}")
-    storage = open_storage(MirrorAccess(with_database(postgres_server, "mirror_template")))
-    storage.remove_session()
-    storage.engine.dispose()
-    return "mirror_template"
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from sweeper.trial.fresh import run_role_from_environment
 from sweeper.trial.spawning import CHILD_ROLE, Role
 
 
-def exact(workers: int = 0, epochs: int = 3, pause_s: float = 0.0, lr: float = 0.01) -> float:
-    """Everything that matters is registered or in `run.state`."""
+def exact(workers: int = 0, epochs: int = 3, pause_s: float = 0.0, pause_from: int = 0, lr: float = 0.01) -> float:
+    """Everything that matters is registered or in `run.state`; each step of epoch `pause_from` and later pauses."""
     import threading
 
     import numpy as np
@@ -35,7 +35,7 @@ def exact(workers: int = 0, epochs: int = 3, pause_s: float = 0.0, lr: float = 0
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 10 * lr, total_steps=30)
     loader = torch.utils.data.DataLoader(Noisy(), batch_size=4, shuffle=True, num_workers=workers)
     run = sweeper.resume(model=model, optimizer=optimizer, scheduler=scheduler)
-    for _ in run.epochs(epochs):
+    for epoch in run.epochs(epochs):
         for batch in run.batches(loader):
             optimizer.zero_grad()
             loss = model(batch).square().mean() + torch.rand(()) * np.random.rand() * random.random()
@@ -43,7 +43,7 @@ def exact(workers: int = 0, epochs: int = 3, pause_s: float = 0.0, lr: float = 0
             optimizer.step()
             scheduler.step()
             run.mean("loss", loss)
-            threading.Event().wait(pause_s)
+            threading.Event().wait(pause_s if epoch >= pause_from else 0.0)
         run.report(run.mean("loss"))
         run.state["best"] = min(run.state.get("best", 9.0), run.mean("loss"))
     return run.state["best"] + next(model.parameters()).sum().item()

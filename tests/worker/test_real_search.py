@@ -211,7 +211,7 @@ def test_a_pruned_trial_ends_at_the_very_report(make_desk: MakeDesk, undisturbed
 
 
 def test_reports_that_do_not_wait_still_end_with_the_one_that_decided(make_desk: MakeDesk, undisturbed: Exact) -> None:
-    slow = replace(job(), overrides=(*job().overrides, "pause_s=0.05"))
+    slow = replace(job(), overrides=(*job().overrides, "pause_from=3", "pause_s=3.0"))
     desk = make_desk(replace(WAITING, deterministic=False), slow)
     desk.start_worker()
     desk.lead(lambda step: None, desk.waits_on(3))
