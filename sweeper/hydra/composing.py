@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from sweeper.hydra.jobs import Job, check_secrets, identify
 from sweeper.hydra.received import check_received
 from sweeper.hydra.search_arguments import SearchArguments
 from sweeper.hydra.space_function import SpaceFunction
+from sweeper.ids import ConfigHash
 from sweeper.model.space import Choices
 from sweeper.model.trial import Json, NewTrial
 from sweeper.settings import IdentitySettings, Places
@@ -79,6 +80,14 @@ class HydraComposer:
         except (UserError, HydraException) as error:
             return str(error)
         return "it was refused when it was proposed (a function that failed, or a directory that another trial has)"
+
+    def hash_now(self, overrides: Sequence[str]) -> ConfigHash | None:
+        """Give the identity of the config that a job with these overrides has now; None if it cannot be composed."""
+        try:
+            config = self._loader.compose(self._master, overrides, position=0)
+            return identify(self._loader, self._master, config, overrides, self._identity).config_hash
+        except (UserError, HydraException):
+            return None
 
     def overrides(self, params: Mapping[str, Json]) -> list[str]:
         """Give the overrides of a job with these parameters."""

@@ -29,6 +29,7 @@ from sweeper.hydra.search_arguments import SearchArguments, grid_size
 from sweeper.hydra.search_returns import Batch, SearchReturns
 from sweeper.hydra.search_settings import SearchSettings
 from sweeper.hydra.space_function import SpaceFunction
+from sweeper.launch.begun_trials import check_begun_trials
 from sweeper.launch.search_end import say_search_end
 from sweeper.launch.telling import FailureLog, what_failed
 from sweeper.ledger.matching import search_notices
@@ -138,6 +139,10 @@ class Search:
             sweep_dir = Path(known.sweep_dir if known else str(prepared.config.hydra.sweep.dir))
             sweep_spec = command.spec(sweep_dir, search=spec.as_json())
             notices += search_notices(known, sweep_spec)
+            if known is not None:
+                notices += check_begun_trials(
+                    command.backends.database, known, composer.hash_now, fixed="the config (or identity.version)"
+                )
             sweep = begin_sweep(command.backends, sweep_spec)
             self._begin_files(sweep)
             for notice in notices:

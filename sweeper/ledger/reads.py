@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sweeper.errors import UserError
@@ -79,10 +80,17 @@ FROM sweeper.reports r JOIN sweeper.trials t ON t.trial_id = r.trial_id
 WHERE t.sweep_id = :sweep_id ORDER BY r.trial_id, r.step
 """)
 
-_CONFIG_TEXT = statement("""
-SELECT c.config_text
-FROM sweeper.trials t JOIN sweeper.configs c ON c.trial_id = t.trial_id AND c.lineage = t.lineage
-WHERE t.trial_id = :trial_id
+_BEGUN_CONFIGS = statement("""
+WITH newest AS (
+    SELECT max(t.number) AS number FROM sweeper.trials t
+    WHERE t.sweep_id = :sweep_id AND t.state IN ('completed', 'pruned', 'failed', 'cancelled')
+)
+SELECT t.number, c.overrides, c.config_text, t.number IS NOT DISTINCT FROM n.number AS final
+FROM newest n
+JOIN sweeper.trials t ON t.sweep_id = :sweep_id
+                     AND (t.number = n.number OR t.state IN ('pending', 'running', 'paused'))
+JOIN sweeper.configs c ON c.trial_id = t.trial_id AND c.lineage = t.lineage
+ORDER BY t.number
 """)
 
 _REQUESTED_COUNTS = statement("""
@@ -178,17 +186,24 @@ def reports(db: Statements, sweep_id: SweepId) -> dict[TrialId, list[Report]]:
     return by_trial
 
 
-def config_text(db: Statements, trial_id: TrialId) -> str:
-    """The canonical text of the config that the trial's lineage runs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunConfig:
+    """What a trial was composed of, and what came of it."""
 
-    Raises:
-        UserError: there is no such trial.
-    """
-    rows = db.run(_CONFIG_TEXT, {"trial_id": trial_id})
-    if not rows:
-        raise UserError(f"there is no trial {trial_id} in this ledger")
-    text: str = rows[0].config_text
-    return text
+    number: TrialNumber
+    overrides: tuple[str, ...]
+    config_text: str
+    final: bool
+
+
+def begun_configs(db: Statements, sweep_id: SweepId) -> list[BegunConfig]:
+    """The configs of all trials that are not final, and of the newest that is; by number."""
+    return [
+        BegunConfig(
+            number=TrialNumber(row.number), overrides=tuple(row.overrides), config_text=row.config_text, final=row.final
+        )
+        for row in db.run(_BEGUN_CONFIGS, {"sweep_id": sweep_id})
+    ]
 
 
 def requested_counts(db: Statements, sweep_id: SweepId, asker_id: AskerId) -> Mapping[TrialState, int]:

@@ -14,9 +14,9 @@ from sweeper.coordinator.leaving import CoordinatorEnd
 from sweeper.coordinator.parts import SearchPlan
 from sweeper.errors import UserError
 from sweeper.ids import ConfigHash, TrialNumber
+from sweeper.launch.begun_trials import check_begun_trials
 from sweeper.launch.console import log_above_display
 from sweeper.launch.local_workers import WorkerStarter
-from sweeper.launch.open_trials import check_open_trials
 from sweeper.launch.search_end import say_search_end
 from sweeper.launch.task import check_same_task
 from sweeper.launch.telling import FailureLog, what_failed
@@ -80,7 +80,8 @@ class Command:
         known = find_sweep(backends.database, request.name)
         if known is not None:
             check_same_task(known, request.task, name_setting="name")
-            check_open_trials(backends.database, known, self._hash_now, fixed="base (or identity.version)")
+            told = check_begun_trials(backends.database, known, self._hash_now, fixed="base (or identity.version)")
+            notices = (*notices, *told)
         spec = request.spec(Path(known.sweep_dir) if known else claim_directory(request.directory, request.name))
         notices = (*notices, *search_notices(known, spec))
         sweep = begin_sweep(backends, spec)

@@ -106,6 +106,31 @@ def test_a_changed_space_is_refused_accepted_or_told(search: Desk) -> None:
     assert len(search.counted()) == 2
 
 
+def test_other_values_beside_the_searched_ones_are_told_and_stop_what_cannot_go_on(search: Desk) -> None:
+    """RESUME, CLEAR: no worker could compose what an unfinished trial began with."""
+    slow = "for _ in sweeper.resume().steps(cfg.steps):\n    count(cfg.x)\n    time.sleep(0.05)\nreturn cfg.x"
+    command = (RANDOM, "x=interval(0,1)", "hydra.launcher.name=mine", "hydra.sweeper.n_trials=2")
+
+    def write(steps: int) -> None:
+        search.write(script(fields=f"x: float = 0.0\nsteps: int = {steps}", body=slow, prolog="import time"))
+
+    write(steps=500)
+    started = search.start(*command)
+    wait_until(search.counted)
+    os.kill(started.pid, signal.SIGTERM)
+    assert finish(started).status == 75
+    write(steps=1)
+    refused(search.run(*command), "trial 0 of sweep 'mine'", "the config", "sweeper cancel mine 0")
+    cancel = [str(Path(sys.executable).with_name("sweeper")), "cancel", "mine", "0"]
+    subprocess.run(cancel, check=True, env=search.environment(), capture_output=True)
+    again = search.run(*command)
+    assert again.status == 0, again.printed
+    assert "trial 0 was trained with other values than the config" in again.printed
+    assert [trial.state for trial in search.trials()] == [TrialState.CANCELLED, TrialState.COMPLETED]
+    write(steps=2)
+    assert "trial 1 was trained with other values" in search.run(*command).printed
+
+
 def test_return_values_that_are_no_objective_fail_their_trials_only(search: Desk) -> None:
     """OP-07: NaN, two values for one objective, text, and nothing at all; infinity is a value and wins."""
     search.write(

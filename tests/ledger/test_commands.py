@@ -7,7 +7,7 @@ import pytest
 from sweeper.errors import LeaseLost
 from sweeper.ledger.commands import cancel_sweep, cancel_trials, retry_trials
 from sweeper.ledger.leases import renew_lease
-from sweeper.ledger.reads import checkpoints_of, config_text, reports_of, trials
+from sweeper.ledger.reads import begun_configs, checkpoints_of, reports_of, trials
 from sweeper.ledger.requests import list_askers, retire_asker
 from sweeper.ledger.results import record_reports
 from sweeper.ledger.sweeps import find_sweep
@@ -58,7 +58,7 @@ def test_from_zero_cuts_the_history_of_any_final_trial(world: World, final: Tria
             fail(world)
         case _:
             cancel_trials(world.db, world.sweep_id, [0])
-    text = config_text(world.db, world.trial().trial_id)
+    (begun,) = begun_configs(world.db, world.sweep_id)
     assert retry(world, [0], from_zero=True) == [0]
     trial = world.trial()
     assert (trial.state, trial.lineage, trial.head, trial.step) == (TrialState.PENDING, 1, None, 0)
@@ -66,7 +66,7 @@ def test_from_zero_cuts_the_history_of_any_final_trial(world: World, final: Tria
     assert reports_of(world.db, trial.trial_id) == []
     assert [ref.state for ref in checkpoints_of(world.db, trial.trial_id)] == ["retired"]
     grant = world.lease()
-    assert (grant.lineage, grant.head, grant.config_text) == (1, None, text)
+    assert (grant.lineage, grant.head, grant.config_text) == (1, None, begun.config_text)
     assert grant.lease.fence > 1, "fences rise over all lineages"
     assert grant.threads is None, "the first attempt of this lineage"
 

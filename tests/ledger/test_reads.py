@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sweeper.errors import UserError
-from sweeper.ids import SweepId, TrialId
+from sweeper.ids import SweepId
 from sweeper.ledger.leases import renew_lease
-from sweeper.ledger.reads import attempts, checkpoints_of, config_text, progress, trials
+from sweeper.ledger.reads import attempts, begun_configs, checkpoints_of, progress, trials
 from sweeper.ledger.requests import retire_asker
 from sweeper.ledger.results import record_reports
 from sweeper.model.states import AttemptOutcome, TrialState
@@ -88,9 +88,19 @@ def test_a_trial_shows_its_error_while_it_matters(world: World) -> None:
     assert world.trial().error is None
 
 
-def test_the_config_text_is_that_of_the_lineage(world: World) -> None:
+def test_a_trial_without_checkpoints_has_none(world: World) -> None:
     world.add(1)
-    assert config_text(world.db, world.trial().trial_id) == '{"x":"c0"}'
-    with pytest.raises(UserError):
-        config_text(world.db, TrialId(0))
     assert checkpoints_of(world.db, world.trial().trial_id) == []
+
+
+def test_configs_that_were_begun_are_those_of_open_trials_and_of_the_newest_final_one(world: World) -> None:
+    assert begun_configs(world.db, world.sweep_id) == []
+    world.add(4)
+    assert [begun.number for begun in begun_configs(world.db, world.sweep_id)] == [0, 1, 2, 3]
+    for _ in range(2):
+        world.complete(world.lease().lease)
+    world.lease()
+    found = begun_configs(world.db, world.sweep_id)
+    assert [(begun.number, begun.config_text, begun.final) for begun in found] == [
+        (1, '{"x":"c1"}', True), (2, '{"x":"c2"}', False), (3, '{"x":"c3"}', False)
+    ]  # fmt: skip
