@@ -12,9 +12,9 @@ from sweeper.errors import UserError
 from sweeper.model.space import Choices, Dimension, FloatRange, IntRange
 from sweeper.model.tagged import to_tagged
 from sweeper.model.trial import Json
+from sweeper.search.asked import asked
 from sweeper.search.axes import Axis, Code, External, axis
 from sweeper.search.points import coerced
-from sweeper.search.quiet import quiet
 
 
 class TrialProxy:
@@ -99,7 +99,7 @@ class TrialProxy:
         return found.plain(code)
 
     def _drawn(self, found: Axis) -> Code:
-        with quiet():
+        with asked("sampler"):
             return found.code_of(self._external(found))
 
     def _external(self, found: Axis) -> External:

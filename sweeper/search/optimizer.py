@@ -13,6 +13,7 @@ import optuna
 
 from sweeper.model.search import Decision, Numbered, Proposal, SearchSpec, Suggestion
 from sweeper.model.trial import Json, Report
+from sweeper.search.asked import asked
 from sweeper.search.attributes import AttributeRules
 from sweeper.search.axes import Axis, Code, axes
 from sweeper.search.collector import collector_paused
@@ -21,7 +22,6 @@ from sweeper.search.history import History
 from sweeper.search.layouts import answer_from
 from sweeper.search.points import checked_point
 from sweeper.search.pruning import PruneDecision, bracket_pruner, decide, pruner_maker
-from sweeper.search.quiet import quiet
 from sweeper.search.samplers import sampler_maker
 from sweeper.search.visits import Visits
 
@@ -125,7 +125,7 @@ class Optimizer:
 
         Raises:
             UserError: the point does not fit the space (nothing happened, `loaded` stays); or the define-by-run
-                function, or the sampler, cannot go on (then the study is dropped).
+                function, or the sampler, raised (then the study is dropped).
         """
         history = self._known
         if number != self.numbers or self._unconfirmed:
@@ -216,7 +216,7 @@ class Optimizer:
     def _asked(self, history: History, number: int, point: Mapping[str, Json]) -> tuple[optuna.Trial, dict[Axis, Code]]:
         assert self._sampler is not None
         fixed = {axis.name: axis.external(_code(axis, point[axis.name])) for axis in self._axes if axis.name in point}
-        with quiet(), history.asking(fixed):
+        with asked("sampler"), history.asking(fixed):
             history.study.sampler = sampler = self._sampler.sampler(number)
             answer_from(history.tally, sampler)
             history.study.pruner = bracket_pruner(self._pruners, history, number)

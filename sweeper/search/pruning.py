@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from sweeper.errors import UserError
 from sweeper.model.search import SearchSpec
 from sweeper.model.trial import Json, Report
+from sweeper.search.asked import asked
 from sweeper.search.attributes import AttributeRules
 from sweeper.search.entries import Entry
 from sweeper.search.history import History
@@ -127,19 +128,22 @@ def decide(
         number: of the trial.
         reports: all of the trial's, up to and including the one in question, by step.
         finished_to: the last other number that counts; None: all do.
+
+    Raises:
+        UserError: the pruner raised.
     """
     storage = history.storage
-    asked = _running(storage.entries[number], reports)
-    seen = seen_by_pruner(storage.entries, asked, finished_to=finished_to, aliases=history.aliases)
+    entry = _running(storage.entries[number], reports)
+    seen = seen_by_pruner(storage.entries, entry, finished_to=finished_to, aliases=history.aliases)
     known = storage.study_attrs.get(LAST_STEP)
     last_step = maker.last_step(seen, known)
-    view = View(storage, seen, asked)
-    with quiet():
+    view = View(storage, seen, entry)
+    with asked("pruner"):
         pruner = maker.pruner(number, last_step)
         study = optuna.load_study(
             study_name=storage.name, storage=view, sampler=optuna.samplers.RandomSampler(seed=0), pruner=pruner
         )
-        prune = bool(pruner.prune(study, asked))
+        prune = bool(pruner.prune(study, entry))
     study_attrs = rules.stored(view.written, of_study=True)
     if last_step is not None and not maker.deterministic and last_step != known:
         study_attrs[LAST_STEP] = last_step
@@ -179,10 +183,10 @@ def pruner_maker(node: Mapping[str, Json] | None, spec: SearchSpec, *, seed: int
 
 
 def _running(entry: Entry, reports: Sequence[Report]) -> Entry:
-    asked = copy.copy(entry)
-    asked.state = TrialState.RUNNING
-    asked.intermediate_values = {report.step: report.value for report in reports}
-    return asked
+    running = copy.copy(entry)
+    running.state = TrialState.RUNNING
+    running.intermediate_values = {report.step: report.value for report in reports}
+    return running
 
 
 def _auto_argument(part: Recipe) -> str | None:

@@ -75,3 +75,19 @@ class CountingPruner(optuna.pruners.BasePruner):
         asked = int(trial.system_attrs.get("counting:asked", 0)) + 1
         study._storage.set_trial_system_attr(trial._trial_id, "counting:asked", asked)
         return asked >= self._limit or any(math.isnan(value) for value in trial.intermediate_values.values())
+
+
+class Failing(RandomSampler):
+    """Has a bug that shows with the second trial."""
+
+    def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: Any) -> Any:
+        if trial.number == 1:
+            raise KeyError("gone")
+        return super().sample_independent(study, trial, param_name, param_distribution)
+
+
+class FailingPruner(optuna.pruners.BasePruner):
+    """Has a bug that shows at once."""
+
+    def prune(self, study: Study, trial: FrozenTrial) -> bool:
+        raise ZeroDivisionError("by nothing\nat all")

@@ -261,3 +261,32 @@ def test_optuna_itself_is_as_it_was() -> None:
     """Our way of keeping the state of CMA-ES is ours alone."""
     sampler = optuna.samplers.CmaEsSampler(seed=1)
     assert type(sampler)._restore_optimizer.__module__ == "optuna.samplers._cmaes"
+
+
+@pytest.mark.parametrize("define_by_run", [False, True])
+def test_a_sampler_that_raises_is_named_and_its_traceback_is_in_the_log(
+    define_by_run: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = SearchSpec(
+        space={} if define_by_run else {"x": FloatRange(low=0.0, high=1.0)},
+        sampler={"_target_": f"{CUSTOM}.Failing"},
+        custom_space="a.function" if define_by_run else None,
+    )
+    search = Search(
+        lambda: Optimizer(
+            spec, seed=1, suggest_more=(lambda trial: trial.suggest_float("x", 0, 1)) if define_by_run else None
+        )
+    )
+    search.run(1)
+    with pytest.raises(UserError, match=r"the sampler raised KeyError: 'gone'\n.*goes on from there"):
+        search.optimizer.suggest(1)
+    assert not search.optimizer.loaded
+    assert "in sample_independent" in caplog.text
+
+
+def test_a_pruner_that_raises_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    spec = SearchSpec(space=MIXED, pruner={"_target_": f"{CUSTOM}.FailingPruner"})
+    search = Search(lambda: Optimizer(spec, seed=1))
+    with pytest.raises(UserError, match=r"the pruner raised ZeroDivisionError: by nothing\n"):
+        search.run_with_reports(1, lambda number, step: 1.0, 3)
+    assert "at all" in caplog.text
