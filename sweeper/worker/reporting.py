@@ -7,6 +7,8 @@ in the same statement, so the stop is what is obeyed: one that is gone again (a 
 
 from __future__ import annotations
 
+import logging
+
 from sweeper.ledger.decisions import decided, undecided_reports
 from sweeper.ledger.reads import reports_of
 from sweeper.model.messages import Decided, Reported
@@ -17,11 +19,15 @@ from sweeper.worker.patience import Backoff
 from sweeper.worker.state import WorkerState
 from sweeper.worker.stopping import holds
 
+log = logging.getLogger("sweeper.worker")
+
 REPORT_EVERY_S = 0.5
 """Reports are written together this often; the first of a child at once."""
 REPORT_BATCH = 500
 ASK_FIRST_S, ASK_MOST_S = 0.01, 0.25
 """Pauses between two looks for a decision. A coordinator decides within its turn, which is about as long."""
+LONG_WAIT_S = 60.0
+"""After this long without a decision there is probably no coordinator, and nobody else would ever say so."""
 
 
 class Reporting:
@@ -42,6 +48,7 @@ class Reporting:
         self._at_steps: dict[int, int] = {}
         self._waiting: int | None = None
         self._free = not worker.parts.sweep.reports_wait
+        self._told_at_s = float("inf")
         self._ask_at_s = float("-inf")
         self._backoff = Backoff(worker.parts.jitter, first_s=ASK_FIRST_S, most_s=ASK_MOST_S)
         self._weighed: SearchStop | None = None
@@ -100,6 +107,7 @@ class Reporting:
         self._at_steps.setdefault(message.step, message.at_step)
         if not self._free:
             self._waiting = message.step
+            self._told_at_s = self._worker.now_s() + LONG_WAIT_S
             self._ask_soon()
 
     def let_go(self) -> None:
@@ -156,6 +164,7 @@ class Reporting:
             decision = decided(database, lease.trial_id, self._grant.lineage, step)
             if decision is None:
                 self._ask_at_s = now_s + self._backoff.next_s()
+                self._tell_of_a_long_wait(now_s, step)
                 return
             if decision.action != "go_on":
                 self._keeper.renew(step=self._child.step)
@@ -163,6 +172,17 @@ class Reporting:
         if self.stop is None:
             self._child.send(Decided(step=step))
         self._waiting = None
+
+    def _tell_of_a_long_wait(self, now_s: float, step: int) -> None:
+        if now_s >= self._told_at_s:
+            self._told_at_s = float("inf")
+            log.warning(
+                "trial %d stands still: nobody has decided on its report of step %d for %.0f s. Is the sweep's command "
+                "running? Give it again, or let this worker go",
+                self._grant.number,
+                step,
+                LONG_WAIT_S,
+            )
 
     def _conclude(self, now_s: float) -> None:
         """A stop that is in the ledger before the result counts; where reports wait, so does one that is coming.

@@ -24,8 +24,10 @@ def waits_at(bench: SearchBench, step: int) -> bool:
     return bool(bench.children) and bench.children[-1].waiting == step  # type: ignore[attr-defined]
 
 
-def test_training_stands_still_until_the_search_has_decided_and_the_lease_is_kept(make_bench: MakeBench) -> None:
-    """BLIND: not a hang, however long it takes."""
+def test_training_stands_still_until_the_search_has_decided_and_the_lease_is_kept(
+    make_bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """BLIND: not a hang, however long it takes; and it is said once, since a machine is paid for meanwhile."""
     bench = make_bench(WAITING)
     bench.set(hang_s=30.0)
     bench.lead(only_to(3))
@@ -33,6 +35,7 @@ def test_training_stands_still_until_the_search_has_decided_and_the_lease_is_kep
     bench.run(30, until=lambda: waits_at(bench, 3))
     bench.run(150)
     assert (bench.trial().state, step_of(bench), bench.reports()) == (TrialState.RUNNING, 3, [1, 2, 3])
+    assert caplog.text.count("trial 0 stands still: nobody has decided on its report of step 3") == 1
     bench.choose = go_on
     bench.run_to(TrialState.COMPLETED)
     assert (bench.trial().state, bench.trial().result) == (TrialState.COMPLETED, bench.value())
