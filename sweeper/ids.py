@@ -17,7 +17,7 @@ LeaseId = NewType("LeaseId", str)
 WorkerId = NewType("WorkerId", str)
 """32 random hex digits, drawn at the worker's start."""
 CoordinatorId = NewType("CoordinatorId", str)
-"""32 random hex digits, drawn at the coordinator's start."""
+"""32 random hex digits: the id of the command (an `AskerId`) that coordinates, whose death can be proved."""
 AskerId = NewType("AskerId", str)
 """32 random hex digits: one command that asked for trials."""
 LedgerId = NewType("LedgerId", str)

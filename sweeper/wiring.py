@@ -217,7 +217,7 @@ def coordinate(
         holder_is_dead=_holder_is_dead,
         asker_is_dead=_asker_is_dead,
         boot_id=here,
-        coordinator_id=CoordinatorId(system_random_hex()),
+        coordinator_id=CoordinatorId(asking.record.asker_id),
         sweep=sweep,
         asker=asking.record,
         asked=len({trial.config_hash for trial in asking.trials}),

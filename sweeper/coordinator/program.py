@@ -184,6 +184,7 @@ class Coordinator:
             case DropAsker():
                 retire_asker(parts.database, command.asker_id)
                 self._tending.drop(command.asker_id)
+                self._pace.moved()
             case RepairOutcomes():
                 self._chores.repair_outcomes()
                 self._tending.gaps = 0

@@ -51,8 +51,10 @@ class Tending:
         self.fence = None
 
     def drop(self, asker_id: AskerId) -> None:
-        """That asker's request was withdrawn."""
+        """That asker's request was withdrawn; if it led the sweep, somebody else may now."""
         self.askers = tuple(asker for asker in self.askers if asker.asker_id != asker_id)
+        if self.fence is None:
+            self._lease_due_s = float("-inf")
 
     def release(self) -> None:
         """Give the sweep's lease back."""

@@ -54,7 +54,7 @@ def check_begun_trials(
         )
     if changed:
         return (
-            f"trial {changed[0].number} was trained with other values than {fixed} has now; finished trials keep their "
+            f"trial {changed[0].number} began with other values than {fixed} has now; finished trials keep their "
             "results, trials from here on are composed with the new values",
         )
     return ()

@@ -33,7 +33,16 @@ ON CONFLICT (asker_id) DO UPDATE SET seen_at = excluded.seen_at
 
 _TOUCH = statement(f"UPDATE sweeper.askers a SET seen_at = {NOW} WHERE a.asker_id = :asker_id")
 
-_RETIRE = statement("DELETE FROM sweeper.askers a WHERE a.asker_id = :asker_id AND NOT a.standing")
+_RETIRE = statement("""
+WITH freed AS (
+    UPDATE sweeper.coordinators c SET coordinator_id = NULL, lease_expires_at = NULL
+    FROM sweeper.askers a
+    WHERE a.asker_id = :asker_id AND c.sweep_id = a.sweep_id AND c.coordinator_id = a.asker_id
+    RETURNING c.sweep_id
+)
+DELETE FROM sweeper.askers a
+WHERE a.asker_id = :asker_id AND NOT a.standing AND (SELECT count(*) FROM freed) >= 0
+""")
 
 _LIST = statement(f"""
 SELECT a.asker_id, a.host, a.boot_id, a.lock_path, a.lock_inode, a.pid,
@@ -111,7 +120,10 @@ def touch_asker(db: Statements, asker_id: AskerId) -> None:
 
 
 def retire_asker(db: Statements, asker_id: AskerId) -> None:
-    """Withdraw everything that the command asked for. Trials that run go on; pending ones wait for another command."""
+    """Withdraw everything that the command asked for. Trials that run go on; pending ones wait for another command.
+
+    If it was the sweep's coordinator, another may lead at once: the dead keep nobody waiting until their lease ends.
+    """
     db.run(_RETIRE, {"asker_id": asker_id})
 
 

@@ -122,7 +122,7 @@ class Run:
             holder_is_dead=lambda holder: holder.lock_path in self.dead_holders,
             asker_is_dead=lambda record: record.asker_id in self.dead_askers,
             boot_id="h",
-            coordinator_id=CoordinatorId(hashlib.md5(name.encode()).hexdigest()),
+            coordinator_id=CoordinatorId(asker.asker_id if asker else hashlib.md5(name.encode()).hexdigest()),
             sweep=bench.sweep,
             asker=asker or bench.asker,
             asked=len(wanted) if search is None else 0,

@@ -10,6 +10,7 @@ import pytest
 
 from sweeper.coordinator.parts import SearchLimits, SearchPlan
 from sweeper.ids import AskerId, LeaseId, WorkerId
+from sweeper.ledger.commands import cancel_trials
 from sweeper.ledger.leases import lease_trial, register_worker
 from sweeper.ledger.proposals import history
 from sweeper.ledger.reads import requested_counts
@@ -174,6 +175,22 @@ def test_dead_trials_are_pending_again_before_anything_is_proposed(begin: Begin)
     assert events
     assert events[0][0] == proposed
     assert events[0][1] is not TrialState.RUNNING
+
+
+def test_the_successor_of_a_dead_command_proposes_at_once(begin: Begin) -> None:
+    """RESUME: a command on the same host is known dead by its lock, and so its lease of the sweep is over."""
+    bench, _ = begin(n_trials=2)
+    run = Run(bench, asker=bench.asker, search=plan(search(n_trials=2)), workers=0).start()
+    bench.run(5, until=lambda: len(_states(bench)) == 1)
+    run.process.die("killed")
+    cancel_trials(bench.database, bench.sweep.sweep_id, [0])
+    other = replace(bench.asker, asker_id=AskerId("d" * 32))
+    register_asker(bench.database, bench.sweep.sweep_id, other)
+    again = Run(bench, "d", asker=other, search=plan(search(n_trials=2)), workers=0)
+    again.dead_askers.add(bench.asker.asker_id)
+    again.start()
+    bench.run(2)
+    assert _states(bench) == [TrialState.CANCELLED, PENDING]
 
 
 def test_two_commands_share_one_search(begin: Begin) -> None:

@@ -125,10 +125,10 @@ def test_other_values_beside_the_searched_ones_are_told_and_stop_what_cannot_go_
     subprocess.run(cancel, check=True, env=search.environment(), capture_output=True)
     again = search.run(*command)
     assert again.status == 0, again.printed
-    assert "trial 0 was trained with other values than the config" in again.printed
+    assert "trial 0 began with other values than the config" in again.printed
     assert [trial.state for trial in search.trials()] == [TrialState.CANCELLED, TrialState.COMPLETED]
     write(steps=2)
-    assert "trial 1 was trained with other values" in search.run(*command).printed
+    assert "trial 1 began with other values" in search.run(*command).printed
 
 
 def test_return_values_that_are_no_objective_fail_their_trials_only(search: Desk) -> None:

@@ -9,10 +9,11 @@ from dataclasses import replace
 import pytest
 
 from sweeper.errors import UserError
-from sweeper.ids import CoordinatorId, SweepId
+from sweeper.ids import AskerId, CoordinatorId, SweepId
 from sweeper.ledger.commands import cancel_sweep, cancel_trials, retry_trials
 from sweeper.ledger.database import Database
 from sweeper.ledger.matching import search_notices
+from sweeper.ledger.requests import retire_asker
 from sweeper.ledger.sweeps import (
     acquire_coordinator,
     find_sweep,
@@ -208,6 +209,18 @@ def test_one_coordinator_at_a_time_and_each_with_a_higher_fence(
     assert contend("a") is None
     release_coordinator(world.db, world.sweep_id, CoordinatorId("b"), 2)
     assert contend("a") == 3
+
+
+def test_a_coordinator_whose_command_is_withdrawn_keeps_nobody_waiting(
+    world: World, contend: Callable[[str], int | None]
+) -> None:
+    """RESUME: the lease of a process that is known dead; FENCE: should it live after all, it leads no more."""
+    assert contend(world.asker_id) == 1
+    retire_asker(world.db, AskerId("0" * 32))
+    assert contend("b") is None
+    retire_asker(world.db, world.asker_id)
+    assert contend("b") == 2
+    assert not renew_coordinator(world.db, world.sweep_id, CoordinatorId(world.asker_id), 1, lease_s=30)
 
 
 def test_a_coordinator_that_nobody_replaced_goes_on_after_an_outage(

@@ -183,7 +183,7 @@ class Scenario:
             ledger_id=self.ledger_id, clock=process.clock, background=SimBackground(process),
             jitter=self.world.random(f"jitter/{process.name}").random, holder_is_dead=self._holder_is_dead("host0"),
             asker_is_dead=self._asker_is_dead, boot_id="host0",
-            coordinator_id=CoordinatorId(self._hex(process.name)), sweep=self.sweep, asker=asker,
+            coordinator_id=CoordinatorId(asker.asker_id), sweep=self.sweep, asker=asker,
             asked=self.shape.trials, ask_again=lambda: self._ask(parts), workers=NoWorkers(), sink=Silence(),
             settings=CoordinatorSettings(
                 workers=0, lease=LEASE, turn_s=15.0, first_turn_s=0.5, tend_every_s=15.0, collect_after_s=300.0,
