@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from sweeper.ledger.embedded import ensure_server, stop_server
-from tests.acceptance.searching import SAMPLERS, arguments, run_with_kills, search_bench, story
+from tests.acceptance.searching import SAMPLERS, UNHURRIED, arguments, run_with_kills, search_bench, story
 
 
 def main() -> None:
@@ -33,12 +33,13 @@ def main() -> None:
 
 def compare(sampler: str, options: argparse.Namespace, folder: Path, home: Path) -> None:
     """Run one search undisturbed and once under kills, and compare their stories."""
-    more = [*SAMPLERS[sampler], *(["hydra.sweeper.deterministic=true"] if options.workers > 1 else [])]
+    more = [*SAMPLERS[sampler], UNHURRIED]
     calm, struck = search_bench(folder / sampler / "calm", home), search_bench(folder / sampler / "struck", home)
     sizes = {"n_trials": options.trials, "workers": options.workers}
     assert calm.finish(*arguments(f"calm {sampler}", *more, **sizes), timeout_s=600) == 0, calm.printed()
     command = arguments(f"struck {sampler}", *more, **sizes)
     kills = run_with_kills(struck, command, kills=options.kills, seed=options.seed)
+    assert kills == options.kills, f"{sampler}: it ended after {kills} kills"
     expected, found = story(calm, f"calm {sampler}"), story(struck, f"struck {sampler}")
     for was, now in zip(expected, found, strict=True):
         assert was == now, f"{sampler}: number {was[0]} differs:\n  {was}\n  {now}"

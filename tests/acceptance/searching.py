@@ -13,6 +13,9 @@ SPACE = ["x=interval(-1,1)", "y=interval(-1,1)", "kind=plain,wavy"]
 NUMBERS_ONLY = ["x=interval(-1,1)", "y=interval(-1,1)"]
 PATIENT = ["hydra.launcher.retry.max_crashes=1000", "hydra.launcher.retry.max_no_progress=1000"]
 
+UNHURRIED = "pause_s=0.1"
+"""Long enough a step that a command is killed in the middle of its search, and not after it."""
+
 SAMPLERS: dict[str, list[str]] = {
     "tpe": ["hydra/sweeper/sampler=tpe", *SPACE],
     "tpe-median": ["hydra/sweeper/sampler=tpe", "hydra/sweeper/pruner=median", *SPACE],
@@ -38,6 +41,7 @@ def arguments(name: str, *more: str, n_trials: int, workers: int = 1) -> list[st
         f"hydra.launcher.workers={workers}",
         "hydra.launcher.checkpoint.every_s=0.05",
         f"hydra.sweeper.n_trials={n_trials}",
+        *(["hydra.sweeper.deterministic=true"] if workers > 1 else []),
         *PATIENT,
         *more,
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.multirun import Bench
-from tests.acceptance.searching import SAMPLERS, arguments, run_with_kills, search_bench, story
+from tests.acceptance.searching import SAMPLERS, UNHURRIED, arguments, run_with_kills, search_bench, story
 
 pytestmark = pytest.mark.slow
 
@@ -15,22 +15,23 @@ TRIALS, KILLS = 16, 3
 """`python -m tests.acceptance.same` does it for every sampler, with 60 trials, 20 kills and any number of workers."""
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe-median"])
-def test_a_killed_sequential_search_is_the_same_as_an_undisturbed_one(
-    sampler: str, tmp_path: Path, shared_home: Path
+@pytest.mark.parametrize(("sampler", "workers"), [("tpe-median", 1), ("cmaes", 1), ("tpe", 4)])
+def test_a_killed_search_is_the_same_as_an_undisturbed_one(
+    sampler: str, workers: int, tmp_path: Path, shared_home: Path
 ) -> None:
     """SAME, ONCE: the same configs in the same order, the same values bit for bit, the same best trial."""
-    calm, struck = search_bench(tmp_path / "calm", shared_home), search_bench(tmp_path / "struck", shared_home)
-    more = SAMPLERS[sampler]
-    assert calm.finish(*arguments(f"calm {sampler}", *more, n_trials=TRIALS)) == 0, calm.printed()
-    hits = run_with_kills(
-        struck, arguments(f"struck {sampler}", *more, n_trials=TRIALS), kills=KILLS, seed=len(sampler)
+    calm, struck = (search_bench(tmp_path / name, shared_home) for name in ("calm", "struck"))
+    name = f"{sampler} {workers}"
+    more = (*SAMPLERS[sampler], UNHURRIED)
+    quiet, killed = (
+        arguments(f"{bench.root.name} {name}", *more, n_trials=TRIALS, workers=workers) for bench in (calm, struck)
     )
-    assert hits == KILLS
-    told = story(struck, f"struck {sampler}")
-    assert told == story(calm, f"calm {sampler}")
+    assert calm.finish(*quiet) == 0, calm.printed()
+    assert run_with_kills(struck, killed, kills=KILLS, seed=workers, most_s=2.0) == KILLS
+    told = story(struck, f"struck {name}")
+    assert told == story(calm, f"calm {name}")
     assert [number for number, *_ in told] == list(range(TRIALS))
-    check_each_attempt_completes_once(struck, f"struck {sampler}")
+    check_each_attempt_completes_once(struck, f"struck {name}")
 
 
 def check_each_attempt_completes_once(bench: Bench, name: str) -> None:
