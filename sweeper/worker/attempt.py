@@ -177,10 +177,10 @@ def _put_away(worker: WorkerState, child: Child, saving: Saving) -> Program[None
     """End the child's group and free its memory once nobody reads it any more."""
     child.kill()
     give_up_s = worker.now_s() + GONE_S
-    while child.exited is None or not all(future.done() for future in saving.futures):
+    while not (gone := child.exited is not None) or not all(future.done() for future in saving.futures):
         if worker.now_s() >= min(give_up_s, worker.drain.deadline_s):
             return
-        children = (child,) if child.exited is None else ()
+        children = () if gone else (child,)
         yield from worker.pause(Wait(until_s=worker.now_s() + 1.0, children=children, futures=saving.futures))
         child.receive()
     child.close()

@@ -71,14 +71,16 @@ class Conversation:
             self._saving.advance(hopeless=self._is_the_end)
             self._speak()
             self._see_to_the_end()
-            if self._over():
+            gone = self._child.exited is not None
+            if self._over(gone=gone):
                 return self._ending()
             if self._listen():  # what came while we looked whether the child is gone
                 continue
-            yield from self._worker.pause(self._wait())
+            # Nothing looks at the child from here on: what it does next wakes us, unless it was seen already.
+            yield from self._worker.pause(self._wait(gone=gone))
 
-    def _wait(self) -> Wait:
-        times = [self._keeper.due_s, self._saving.wake_at_s, self._kill_at_s(), self._worker.drain.deadline_s]
+    def _wait(self, *, gone: bool) -> Wait:
+        times = [self._keeper.due_s, self._saving.wake_at_s, self._worker.drain.deadline_s]
         now_s, retry_at_s = self._worker.now_s(), self._worker.line.retry_at_s
         speak_at_s = float("-inf") if self._saving.ready else self._reporting.wake_at_s
         times.append(speak_at_s if retry_at_s is None else max(speak_at_s, retry_at_s))
@@ -87,9 +89,9 @@ class Conversation:
         if retry_at_s is not None and not self._stop_sent:
             times.append(now_s + self._blind_left_s())
         futures = self._saving.futures
-        # A child that has exited stays readable for ever; waiting on it would spin.
-        children = () if self._child.exited is not None else (self._child,)
-        return Wait(until_s=min(times), children=children, futures=futures)
+        if gone:  # it stays readable for ever; waiting on it would spin
+            return Wait(until_s=min(times), futures=futures)
+        return Wait(until_s=min(*times, self._kill_at_s()), children=(self._child,), futures=futures)
 
     def _listen(self) -> bool:
         messages = self._child.receive()
@@ -172,7 +174,7 @@ class Conversation:
 
     def _kill_at_s(self) -> float:
         """When patience with this child ends; infinity in normal life, and once it was killed."""
-        if self._killed_for is not None or self._child.exited is not None:
+        if self._killed_for is not None:
             return float("inf")
         settings, drain = self._worker.parts.settings, self._worker.drain
         times = [float("inf")]
@@ -214,11 +216,11 @@ class Conversation:
         idle_s = max(drain.began_s, self._last_at_s) + self._worker.parts.settings.idle_grace_s
         return min(idle_s, drain.deadline_s - LEAVING_S)
 
-    def _over(self) -> bool:
+    def _over(self, *, gone: bool) -> bool:
         now_s = self._worker.now_s()
         if now_s >= self._worker.drain.deadline_s:
             return True
-        if self._child.exited is None or self._saving.busy or self._reporting.unsent:
+        if not gone or self._saving.busy or self._reporting.unsent:
             return False
         return not self._has_returned or self._reporting.settled or now_s >= self._give_up_at_s()
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
+
 from sweeper.checkpoint.outcomes import read_outcome, write_outcome
 from sweeper.ledger.commands import cancel_trials
 from sweeper.ledger.highwater import note_rollback
 from sweeper.ledger.leases import release_trial
 from sweeper.ledger.reads import reports_of
-from sweeper.model.messages import Start, Stop
+from sweeper.model.messages import Finished, Start, Stop, ToWorker
 from sweeper.model.outcome import Outcome
 from sweeper.model.states import AttemptOutcome, TrialState
+from sweeper.model.waits import ExitStatus
 from tests.simulation.child import SimChild, expected_value
 from tests.simulation.world import Process
 
@@ -70,6 +73,41 @@ def test_a_save_sealed_before_the_childs_death_is_still_committed(bench: Bench) 
     assert bench.starts[1].restore is not None
     assert bench.starts[1].restore["step"] == step > 0
     assert bench.trial().result == _value(bench)
+
+
+@pytest.mark.parametrize("look", range(1, 9))
+def test_a_child_that_exits_between_two_looks_is_noticed_at_once(bench: Bench, look: int) -> None:
+    """A worker that missed it would wake for its next heartbeat only, and its trial would end so much later."""
+
+    class Leaving(SimChild):
+        """Has told its last; its process ends just before the worker's n-th look from then on."""
+
+        looks = 0
+        finished_s = -1.0
+
+        def receive(self) -> list[ToWorker]:
+            messages = super().receive()
+            if any(isinstance(message, Finished) for message in messages):
+                self.finished_s = self._world.now_s
+            return messages
+
+        @property
+        def exited(self) -> ExitStatus | None:
+            if self.finished_s >= 0 and self._status is None:
+                self.looks += 1
+                if self.looks == look:
+                    self._status = ExitStatus(code=0)
+            return super().exited
+
+    def leaving(process: Process, start: Start, restore_fd: int | None) -> SimChild:
+        return Leaving(process, start, restore_fd, steps=STEPS, padding=0, crash=None)
+
+    bench.make_child = leaving
+    bench.worker()
+    bench.run(100, until=lambda: bench.trial().state is TrialState.COMPLETED)
+    (child,) = bench.children
+    assert bench.trial().state is TrialState.COMPLETED
+    assert bench.world.now_s - child.finished_s < 2.0, "stores and commits included"  # type: ignore[attr-defined]
 
 
 def test_a_notice_saves_gives_the_trial_back_and_ends_with_75(bench: Bench) -> None:
