@@ -10,32 +10,12 @@ from sweeper.launch.constraints import read_constraints
 from sweeper.launch.timing import search_lag
 from sweeper.model.rungs import check_scheduler
 from sweeper.model.search import Direction, SearchSpec
+from sweeper.model.short_names import PRUNERS, SAMPLERS
 from sweeper.model.space import Space
 from sweeper.model.tagged import to_tagged
 from sweeper.model.trial import Json
 from sweeper.plain.settings import COUNT, FLAG, MAPPING, NUMBER, TEXT, checked, refuse_unknown
 
-SAMPLERS: Final = {
-    "tpe": "optuna.samplers.TPESampler",
-    "random": "optuna.samplers.RandomSampler",
-    "cmaes": "optuna.samplers.CmaEsSampler",
-    "nsgaii": "optuna.samplers.NSGAIISampler",
-    "nsgaiii": "optuna.samplers.NSGAIIISampler",
-    "gp": "optuna.samplers.GPSampler",
-    "qmc": "optuna.samplers.QMCSampler",
-    "grid": "optuna.samplers.GridSampler",
-    "brute_force": "optuna.samplers.BruteForceSampler",
-}
-PRUNERS: Final = {
-    "median": "optuna.pruners.MedianPruner",
-    "percentile": "optuna.pruners.PercentilePruner",
-    "successive_halving": "optuna.pruners.SuccessiveHalvingPruner",
-    "hyperband": "optuna.pruners.HyperbandPruner",
-    "threshold": "optuna.pruners.ThresholdPruner",
-    "patient": "optuna.pruners.PatientPruner",
-    "wilcoxon": "optuna.pruners.WilcoxonPruner",
-    "nop": "optuna.pruners.NopPruner",
-}
 DEFAULTS: Final[Mapping[str, Mapping[str, Json]]] = {"tpe": {"constant_liar": True}}
 """Arguments that we choose differently from Optuna: with several workers, running trials must count."""
 SEARCH_KEYS: Final = (
@@ -173,7 +153,7 @@ def _node(setting: str, given: object, known: Mapping[str, str]) -> dict[str, Js
 
 def _argument(setting: str, value: Any) -> Json:  # Any: what is wrong with it is said here
     if isinstance(value, Mapping) and _KIND in value:
-        return _node(setting, value, SAMPLERS | PRUNERS)
+        return _node(setting, value, {**SAMPLERS, **PRUNERS})
     return _tagged(setting, value)
 
 

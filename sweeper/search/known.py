@@ -10,32 +10,11 @@ from typing import Final
 import optuna
 
 from sweeper.errors import UserError
+from sweeper.model.short_names import PRUNERS, SAMPLERS
 from sweeper.model.trial import Json
 from sweeper.search.cmaes import JsonCmaEsSampler, with_json_state
 from sweeper.search.nodes import Target, joined
 
-SAMPLERS: Final[Mapping[str, str]] = {
-    "tpe": "optuna.samplers.TPESampler",
-    "random": "optuna.samplers.RandomSampler",
-    "cmaes": "optuna.samplers.CmaEsSampler",
-    "nsgaii": "optuna.samplers.NSGAIISampler",
-    "nsgaiii": "optuna.samplers.NSGAIIISampler",
-    "gp": "optuna.samplers.GPSampler",
-    "qmc": "optuna.samplers.QMCSampler",
-    "grid": "optuna.samplers.GridSampler",
-    "brute_force": "optuna.samplers.BruteForceSampler",
-}
-"""Short names of samplers, as the groups of Hydra's Optuna plugin are called."""
-PRUNERS: Final[Mapping[str, str]] = {
-    "median": "optuna.pruners.MedianPruner",
-    "percentile": "optuna.pruners.PercentilePruner",
-    "successive_halving": "optuna.pruners.SuccessiveHalvingPruner",
-    "hyperband": "optuna.pruners.HyperbandPruner",
-    "threshold": "optuna.pruners.ThresholdPruner",
-    "patient": "optuna.pruners.PatientPruner",
-    "wilcoxon": "optuna.pruners.WilcoxonPruner",
-    "nop": "optuna.pruners.NopPruner",
-}
 GRID: Final = SAMPLERS["grid"]
 """Stands for our own enumeration; Optuna's sampler of this name is never made."""
 

@@ -9,16 +9,16 @@ import pytest
 
 from sweeper.errors import UserError
 from sweeper.hydra import search_nodes
-from sweeper.plain.search import DEFAULTS, PRUNERS, SAMPLERS, read_search
+from sweeper.model.short_names import PRUNERS, SAMPLERS
+from sweeper.plain.search import DEFAULTS, read_search
 from sweeper.plain.space import read_space
-from sweeper.search import known
 
 SPACE = read_space({"x": [1, 2]})
 
 
-def test_every_name_of_a_sampler_and_pruner_is_known_here() -> None:
-    assert known.SAMPLERS == SAMPLERS
-    assert known.PRUNERS == PRUNERS
+def test_every_short_name_is_a_group_of_the_other_face_too() -> None:
+    assert set(search_nodes.SAMPLERS) == set(SAMPLERS)
+    assert set(search_nodes.PRUNERS) - {"none"} == set(PRUNERS) - {"none"}
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLERS))

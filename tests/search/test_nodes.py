@@ -12,10 +12,10 @@ import pytest
 
 from sweeper.errors import UserError
 from sweeper.model.search import Constraint, Direction, SearchSpec
+from sweeper.model.short_names import PRUNERS, SAMPLERS
 from sweeper.model.space import FloatRange, Space
 from sweeper.model.trial import Json
 from sweeper.search.checking import check_search
-from sweeper.search.known import PRUNERS, SAMPLERS
 from sweeper.search.optimizer import Optimizer
 from tests.search.sequences import FINITE, MIXED, NUMBERS, Search, bowl
 
