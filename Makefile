@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 DEMO := env -u SWEEPER_DATABASE_URL -u SWEEPER_STORE_URL SWEEPER_HOME=$(CURDIR)/.demo/home
 ARGS ?=
 
-.PHONY: help setup system format static check test demo bench chaos clean
+.PHONY: help setup system format static check test demo bench chaos soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -47,7 +47,12 @@ demo: $(STAMP) ## run the example sweep on the embedded Postgres and a local sto
 chaos: $(STAMP) ## kill the example sweep three times; compare with an undisturbed one, bit for bit
 	@$(BIN)/python examples/digits/chaos.py $(ARGS)
 
-bench: $(STAMP) ## measure the overhead of a trivial trial
+soak: $(STAMP) ## kill searches of every sampler twenty times each, and a promotion; compare with undisturbed ones
+	@$(BIN)/python -m tests.acceptance.same $(ARGS)
+	@$(BIN)/python -m tests.acceptance.same --workers 4 $(ARGS)
+	@$(PYTEST) tests/acceptance/promotion.py
+
+bench: $(STAMP) ## measure overheads and throughput beside other programs, all of benchmarks/
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script" $(ARGS); done
 
 clean: ## remove what the demo left
