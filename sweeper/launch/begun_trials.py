@@ -19,12 +19,14 @@ from sweeper.model.config_hash import hash_text
 from sweeper.model.trial import Sweep
 
 _MOST_SHOWN: Final = 10
+_MOST_COMPARED: Final = 100
+"""What has changed for one has usually changed for all, and hundreds may be paused at a rung."""
 
 
 def check_begun_trials(
     database: Statements, sweep: Sweep, identify: Callable[[Sequence[str]], ConfigHash | None], *, fixed: str
 ) -> tuple[str, ...]:
-    """Compare the unfinished trials of a search, and its newest finished one, with what the command makes of them now.
+    """Compare unfinished trials of a search, and its newest finished one, with what the command makes of them now.
 
     Args:
         database: the ledger.
@@ -39,7 +41,7 @@ def check_begun_trials(
         UserError: unfinished ones cannot be run; names them and both ways out.
     """
     changed = [
-        begun for begun in begun_configs(database, sweep.sweep_id)
+        begun for begun in begun_configs(database, sweep.sweep_id, most=_MOST_COMPARED)
         if identify(begun.overrides) != hash_text(begun.config_text)
     ]  # fmt: skip
     numbers = [str(begun.number) for begun in changed if not begun.final]

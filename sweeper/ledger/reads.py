@@ -90,7 +90,8 @@ FROM newest n
 JOIN sweeper.trials t ON t.sweep_id = :sweep_id
                      AND (t.number = n.number OR t.state IN ('pending', 'running', 'paused'))
 JOIN sweeper.configs c ON c.trial_id = t.trial_id AND c.lineage = t.lineage
-ORDER BY t.number
+ORDER BY final DESC, t.number
+LIMIT :limit
 """)
 
 _REQUESTED_COUNTS = statement("""
@@ -196,13 +197,13 @@ class BegunConfig:
     final: bool
 
 
-def begun_configs(db: Statements, sweep_id: SweepId) -> list[BegunConfig]:
-    """The configs of all trials that are not final, and of the newest that is; by number."""
+def begun_configs(db: Statements, sweep_id: SweepId, *, most: int) -> list[BegunConfig]:
+    """The configs of the newest trial that is final, and of those that are not, by number; so many at most."""
     return [
         BegunConfig(
             number=TrialNumber(row.number), overrides=tuple(row.overrides), config_text=row.config_text, final=row.final
         )
-        for row in db.run(_BEGUN_CONFIGS, {"sweep_id": sweep_id})
+        for row in db.run(_BEGUN_CONFIGS, {"sweep_id": sweep_id, "limit": most})
     ]
 
 

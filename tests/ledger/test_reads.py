@@ -94,13 +94,14 @@ def test_a_trial_without_checkpoints_has_none(world: World) -> None:
 
 
 def test_configs_that_were_begun_are_those_of_open_trials_and_of_the_newest_final_one(world: World) -> None:
-    assert begun_configs(world.db, world.sweep_id) == []
+    assert begun_configs(world.db, world.sweep_id, most=4) == []
     world.add(4)
-    assert [begun.number for begun in begun_configs(world.db, world.sweep_id)] == [0, 1, 2, 3]
+    assert [begun.number for begun in begun_configs(world.db, world.sweep_id, most=4)] == [0, 1, 2, 3]
     for _ in range(2):
         world.complete(world.lease().lease)
     world.lease()
-    found = begun_configs(world.db, world.sweep_id)
+    found = begun_configs(world.db, world.sweep_id, most=4)
     assert [(begun.number, begun.config_text, begun.final) for begun in found] == [
         (1, '{"x":"c1"}', True), (2, '{"x":"c2"}', False), (3, '{"x":"c3"}', False)
     ]  # fmt: skip
+    assert begun_configs(world.db, world.sweep_id, most=2) == found[:2]
