@@ -80,7 +80,7 @@ class Proposer:
         new: list[NewNumber] = []
         added = 0
         while True:
-            new.append(self._next(first + len(new)))
+            new.append(self._next(fence, first + len(new)))
             if len(new) == most or not _is_plain(new[-1]) or enough():
                 break
             feed.add(_as_new(new[-1]))
@@ -95,9 +95,9 @@ class Proposer:
             feed.add(row)
         return rows
 
-    def _next(self, number: int) -> NewNumber:
+    def _next(self, fence: int, number: int) -> NewNumber:
         self._feed.tell_up_to(number)
-        return self._composed(TrialNumber(number), self._suggest(number))
+        return self._composed(TrialNumber(number), self._suggest(fence, number))
 
     def _committed(self, fence: int, new: Sequence[NewNumber]) -> list[Numbered]:
         chooser = self._chooser
@@ -123,7 +123,7 @@ class Proposer:
             log.debug("proposed number=%d trial=%s", row.number, row.first_number)
         return rows
 
-    def _suggest(self, number: int) -> Suggestion:
+    def _suggest(self, fence: int, number: int) -> Suggestion:
         """Complete the first enqueued point that fits the space; without any, ask the sampler."""
         optimizer, chooser = self._feed.optimizer, self._chooser
         while self.points_wait:
@@ -137,7 +137,9 @@ class Proposer:
             except UserError as error:
                 if not optimizer.loaded:  # not the point's fault
                     raise
-                set_enqueued_refused(chooser.database, chooser.sweep_id, key, reason=error.message)
+                set_enqueued_refused(
+                    chooser.database, chooser.sweep_id, chooser.coordinator_id, fence, key=key, reason=error.message
+                )
                 self._note(f"An enqueued point cannot be tried: {error.message}")
         return optimizer.suggest(number)
 

@@ -198,7 +198,7 @@ class Searching:
             self._warm()
             end = self._end()
         if end is None and (seen.ended_reason is not None or seen.state is not SweepState.ACTIVE):
-            resume_search(self._chooser.database, self._chooser.sweep_id)
+            resume_search(self._chooser.database, self._chooser.sweep_id, self._chooser.coordinator_id, fence)
         live = max(seen.live_workers, self._workers)
         for _ in range(MOST_A_TURN):
             if self._clock.monotonic_s() - began_s > LONGEST_TURN_S:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from sweeper.ids import SweepId
+from sweeper.ids import CoordinatorId, SweepId
+from sweeper.ledger.choices import LEADING, coordinator_lost, leader
 from sweeper.ledger.sql import statement
 from sweeper.ledger.statements import Statements
 from sweeper.ledger.storable import storable
@@ -32,9 +33,12 @@ WHERE e.sweep_id = :sweep_id AND e.number IS NULL AND e.refused IS NULL
 ORDER BY e.position, e.key LIMIT 1
 """)
 
-_REFUSE = statement("""
-UPDATE sweeper.enqueued e SET refused = :reason
-WHERE e.sweep_id = :sweep_id AND e.key = :key AND e.number IS NULL AND e.refused IS NULL
+_REFUSE = statement(f"""
+WITH {LEADING}, refused AS (
+    UPDATE sweeper.enqueued e SET refused = :reason FROM led l
+    WHERE e.sweep_id = l.sweep_id AND e.key = :key AND e.number IS NULL AND e.refused IS NULL
+)
+SELECT l.sweep_id FROM led l
 """)
 
 BATCH: Final = 1000
@@ -74,6 +78,14 @@ def next_enqueued(db: Statements, sweep_id: SweepId) -> tuple[str, dict[str, Jso
     return (rows[0].key, rows[0].point) if rows else None
 
 
-def set_enqueued_refused(db: Statements, sweep_id: SweepId, key: str, *, reason: str) -> None:
-    """Say why a point cannot be tried, and pass over it from now on."""
-    db.run(_REFUSE, {"sweep_id": sweep_id, "key": key, "reason": storable(reason)})
+def set_enqueued_refused(
+    db: Statements, sweep_id: SweepId, coordinator_id: CoordinatorId, fence: int, *, key: str, reason: str
+) -> None:
+    """Say why a point cannot be tried, and pass over it from now on.
+
+    Raises:
+        CoordinatorLost: another coordinator leads; choose nothing more.
+    """
+    parameters = {**leader(sweep_id, coordinator_id, fence), "key": key, "reason": storable(reason)}
+    if not db.run(_REFUSE, parameters):
+        raise coordinator_lost(sweep_id, coordinator_id, fence)

@@ -29,9 +29,12 @@ WITH {LEADING}, ended AS (
 SELECT l.sweep_id FROM led l
 """)
 
-_RESUME = statement("""
-UPDATE sweeper.sweeps s SET ended_reason = NULL, state = 'active'
-WHERE s.sweep_id = :sweep_id AND s.state <> 'cancelled' AND (s.ended_reason IS NOT NULL OR s.state <> 'active')
+_RESUME = statement(f"""
+WITH {LEADING}, resumed AS (
+    UPDATE sweeper.sweeps s SET ended_reason = NULL, state = 'active' FROM led l
+    WHERE s.sweep_id = l.sweep_id AND s.state <> 'cancelled' AND (s.ended_reason IS NOT NULL OR s.state <> 'active')
+)
+SELECT l.sweep_id FROM led l
 """)
 
 # A retry that commits while this waits for the row raises the revision, and its trials cannot be seen from here.
@@ -102,9 +105,14 @@ def end_search(db: Statements, sweep_id: SweepId, coordinator_id: CoordinatorId,
         raise coordinator_lost(sweep_id, coordinator_id, fence)
 
 
-def resume_search(db: Statements, sweep_id: SweepId) -> None:
-    """Take a search up again that had ended or was finished: a larger total, another limit. A cancelled one stays."""
-    db.run(_RESUME, {"sweep_id": sweep_id})
+def resume_search(db: Statements, sweep_id: SweepId, coordinator_id: CoordinatorId, fence: int) -> None:
+    """Take a search up again that had ended or was finished: a larger total, another limit. A cancelled one stays.
+
+    Raises:
+        CoordinatorLost: another coordinator leads; choose nothing more.
+    """
+    if not db.run(_RESUME, leader(sweep_id, coordinator_id, fence)):
+        raise coordinator_lost(sweep_id, coordinator_id, fence)
 
 
 def finish_search(db: Statements, sweep_id: SweepId) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sweeper.errors import CoordinatorLost
-from sweeper.ids import AskerId, SweepId
+from sweeper.ids import AskerId, CoordinatorId, SweepId
 from sweeper.ledger.commands import cancel_sweep, cancel_trials, retry_trials
 from sweeper.ledger.enqueued import enqueue, next_enqueued, set_enqueued_refused
 from sweeper.ledger.leases import retire_worker
@@ -60,14 +60,14 @@ def test_a_finished_search_is_taken_up_again(search: SearchWorld) -> None:
     """A larger total, another limit: the coordinator says so."""
     end_search(search.db, *search.leader, reason="the target was reached")
     assert finish(search) is SweepState.FINISHED
-    resume_search(search.db, search.sweep_id)
-    resume_search(search.db, search.sweep_id)
+    resume_search(search.db, *search.leader)
+    resume_search(search.db, *search.leader)
     assert (standing(search).state, standing(search).ended_reason) == (SweepState.ACTIVE, None)
 
 
 def test_a_cancelled_search_stays_cancelled(search: SearchWorld) -> None:
     cancel_sweep(search.db, search.sweep_id)
-    resume_search(search.db, search.sweep_id)
+    resume_search(search.db, *search.leader)
     assert finish(search) is SweepState.CANCELLED
 
 
@@ -82,12 +82,25 @@ def test_a_retry_says_that_what_was_built_on_the_ends_of_trials_is_void(search: 
     assert standing(search).revision == before + 1, "nothing was opened again"
 
 
-def test_a_replaced_coordinator_does_not_end_the_search(search: SearchWorld) -> None:
+def test_a_replaced_coordinator_neither_ends_the_search_nor_takes_it_up_nor_refuses_its_points(
+    search: SearchWorld,
+) -> None:
     """FENCE."""
+    enqueue(search.db, search.sweep_id, [("a", {})], source=PointSource.CONFIG)
     search.lose_the_lead()
+    with pytest.raises(CoordinatorLost):
+        set_enqueued_refused(search.db, *search.leader, key="a", reason="mine")
     with pytest.raises(CoordinatorLost):
         end_search(search.db, *search.leader, reason="mine")
     assert standing(search).ended_reason is None
+    assert standing(search).points_wait
+    late, search.coordinator_id = search.leader, CoordinatorId(hex_id())
+    search.clock.advance(31)
+    search.lead()
+    end_search(search.db, *search.leader, reason="the leader's")
+    with pytest.raises(CoordinatorLost):
+        resume_search(search.db, *late)
+    assert standing(search).ended_reason == "the leader's"
 
 
 def test_workers_that_hold_a_trial_or_asked_lately_are_live(search: SearchWorld) -> None:
@@ -135,8 +148,8 @@ def test_points_are_tried_in_the_order_in_which_they_were_wanted(search: SearchW
     assert next_enqueued(db, sweep_id) == ("b", {"x": 1.0})
     search.propose(0, enqueued="b")
     assert next_enqueued(db, sweep_id) == ("a", {"x": {"$float": "inf"}})
-    set_enqueued_refused(db, sweep_id, "a", reason="x is no such thing")
-    set_enqueued_refused(db, sweep_id, "b", reason="too late")
+    set_enqueued_refused(db, *search.leader, key="a", reason="x is no such thing")
+    set_enqueued_refused(db, *search.leader, key="b", reason="too late")
     assert next_enqueued(db, sweep_id) == ("c", {})
     rows = search.sql("SELECT key, number, refused, mirror_id FROM sweeper.enqueued ORDER BY position")
     assert [tuple(row) for row in rows] == [

@@ -82,7 +82,8 @@ def test_a_point_that_was_tried_before_or_does_not_fit_says_so(world: SearchWorl
     world.propose(lr=0.5, layers=2, act="relu", key=key)
     key, point = enqueued(world) or ("", {})
     assert point == {"lr": 100.0}
-    set_enqueued_refused(world.db, world.sweep.sweep_id, key, reason="lr=100.0 is outside 1e-05 to 1.0")
+    leader = (world.sweep.sweep_id, world.coordinator_id, world.fence)
+    set_enqueued_refused(world.db, *leader, key=key, reason="lr=100.0 is outside 1e-05 to 1.0")
     world.turn(mirroring, 3)
     study = world.study()
     assert [one.state for one in study.get_trials()] == [OptunaState.COMPLETE, OptunaState.FAIL, OptunaState.FAIL]
