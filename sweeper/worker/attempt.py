@@ -139,7 +139,7 @@ def start_message(worker: WorkerState, grant: Grant, restored: Restored | None) 
         restore=None if restored is None else restored.as_mapping(),
         first_seq=1,
         objectives=sweep.objectives,
-        reports_wait=sweep.reports_wait,
+        reports_wait=sweep.reports_wait or sweep.rungs is not None,
         inherited=owner not in (None, grant.config_hash),
     )
 

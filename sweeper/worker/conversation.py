@@ -80,7 +80,8 @@ class Conversation:
             yield from self._worker.pause(self._wait(gone=gone))
 
     def _wait(self, *, gone: bool) -> Wait:
-        times = [self._keeper.due_s, self._saving.wake_at_s, self._worker.drain.deadline_s]
+        drain_s, patient_s = self._worker.drain.deadline_s, self._reporting.patient_to_s
+        times = [self._keeper.due_s, self._saving.wake_at_s, drain_s, patient_s]
         now_s, retry_at_s = self._worker.now_s(), self._worker.line.retry_at_s
         speak_at_s = float("-inf") if self._saving.ready else self._reporting.wake_at_s
         times.append(speak_at_s if retry_at_s is None else max(speak_at_s, retry_at_s))
@@ -127,6 +128,7 @@ class Conversation:
         waiting = self._reporting.waiting
         if self._worker.line.open(self._worker.now_s()):
             self._speak_to_the_ledger()
+        self._reporting.lose_patience()
         if waiting:  # however long that took, a child that stands still can pass no safe point
             self._alive_at_s = self._worker.now_s()
 

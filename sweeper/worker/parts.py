@@ -11,6 +11,7 @@ from sweeper.clock import Clock
 from sweeper.ids import RandomHex, SweepId
 from sweeper.ledger.database import Statements
 from sweeper.model.messages import Start
+from sweeper.model.rungs import Scheduler, scheduler_from
 from sweeper.model.search import DecisionKind, SearchSpec
 from sweeper.model.trial import Grant, Holder, Sweep, WorkerRecord
 from sweeper.model.waits import Background, Child
@@ -40,6 +41,8 @@ class SweepFacts:
     """What the search decides on each report; None when no trial is ever stopped by it."""
     reports_wait: bool = False
     """Whether a report waits for that decision (SAME)."""
+    rungs: Scheduler | None = None
+    """Knows, without any rows, which reports come to a rung, where nothing else waits; None where all wait or none."""
 
 
 def facts_of(sweep: Sweep) -> SweepFacts:
@@ -60,7 +63,8 @@ def facts_of(sweep: Sweep) -> SweepFacts:
     search = SearchSpec.from_json(sweep.search)
     decides = DecisionKind.REPORT if search.pruner else DecisionKind.RUNG if search.scheduler else None
     waits = search.deterministic and decides is not None
-    return replace(facts, objectives=len(search.directions), decides=decides, reports_wait=waits)
+    rungs = None if waits else scheduler_from(search, seed=sweep.seed)
+    return replace(facts, objectives=len(search.directions), decides=decides, reports_wait=waits, rungs=rungs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

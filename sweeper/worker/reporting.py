@@ -1,7 +1,9 @@
 """A child's reports on their way to the ledger, and what the search makes of them on its way back.
 
 Reports are written together twice a second; where reports wait, each at once, and then the ledger is asked for its
-decision with short, bounded pauses until there is one. A decision that says more than *go on* has set the trial's stop
+decision with short, bounded pauses until there is one. Where only timing would be lost, a report that comes to a rung
+waits too, but not for long: a trial that pauses there must not train on meanwhile, and an absent coordinator must not
+hold it. A decision that says more than *go on* has set the trial's stop
 in the same statement, so the stop is what is obeyed: one that is gone again (a trial promoted since) answers *go on*.
 """
 
@@ -26,6 +28,8 @@ REPORT_EVERY_S = 0.5
 REPORT_BATCH = 500
 ASK_FIRST_S, ASK_MOST_S = 0.01, 0.25
 """Pauses between two looks for a decision. A coordinator decides within its turn, which is about as long."""
+LINGER_S = 2.0
+"""How long a report at a rung waits where it need not: some turns of a coordinator that has nothing else to do."""
 LONG_WAIT_S = 60.0
 """After this long without a decision there is probably no coordinator, and nobody else would ever say so."""
 
@@ -47,8 +51,11 @@ class Reporting:
         self._furthest = -1
         self._at_steps: dict[int, int] = {}
         self._waiting: int | None = None
-        self._free = not worker.parts.sweep.reports_wait
-        self._told_at_s = float("inf")
+        self._strict = worker.parts.sweep.reports_wait
+        self._rungs = worker.parts.sweep.rungs
+        self._free = not self._strict and self._rungs is None
+        self._last_step: int | None = None
+        self._patient_to_s = float("inf")
         self._ask_at_s = float("-inf")
         self._backoff = Backoff(worker.parts.jitter, first_s=ASK_FIRST_S, most_s=ASK_MOST_S)
         self._weighed: SearchStop | None = None
@@ -105,10 +112,36 @@ class Reporting:
             Report(step=message.step, at_step=message.at_step, value=message.value, metrics=message.metrics)
         )
         self._at_steps.setdefault(message.step, message.at_step)
-        if not self._free:
+        if self._free:
+            return
+        if self._strict or self._comes_to_a_rung(message.step):
             self._waiting = message.step
-            self._told_at_s = self._worker.now_s() + LONG_WAIT_S
+            self._patient_to_s = self._worker.now_s() + (LONG_WAIT_S if self._strict else LINGER_S)
             self._ask_soon()
+        else:
+            self._child.send(Decided(step=message.step))
+
+    @property
+    def patient_to_s(self) -> float:
+        """Until when the waiting report waits in silence, whether or not the ledger answers."""
+        return self._patient_to_s if self.waiting else float("inf")
+
+    def lose_patience(self) -> None:
+        """Nobody has decided for long: where that matters say so; elsewhere the trial goes on, and waits no more."""
+        if self._waiting is None or self._worker.now_s() < self._patient_to_s:
+            return
+        self._patient_to_s = float("inf")
+        if not self._strict:
+            self._child.send(Decided(step=self._waiting))
+            self._waiting, self._rungs = None, None
+            return
+        log.warning(
+            "trial %d stands still: nobody has decided on its report of step %d for %.0f s. Is the sweep's command "
+            "running? Give it again, or let this worker go",
+            self._grant.number,
+            self._waiting,
+            LONG_WAIT_S,
+        )
 
     def let_go(self) -> None:
         """The child was told to leave, so it waits no more."""
@@ -164,7 +197,6 @@ class Reporting:
             decision = decided(database, lease.trial_id, self._grant.lineage, step)
             if decision is None:
                 self._ask_at_s = now_s + self._backoff.next_s()
-                self._tell_of_a_long_wait(now_s, step)
                 return
             if decision.action != "go_on":
                 self._keeper.renew(step=self._child.step)
@@ -173,16 +205,17 @@ class Reporting:
             self._child.send(Decided(step=step))
         self._waiting = None
 
-    def _tell_of_a_long_wait(self, now_s: float, step: int) -> None:
-        if now_s >= self._told_at_s:
-            self._told_at_s = float("inf")
-            log.warning(
-                "trial %d stands still: nobody has decided on its report of step %d for %.0f s. Is the sweep's command "
-                "running? Give it again, or let this worker go",
-                self._grant.number,
-                step,
-                LONG_WAIT_S,
-            )
+    def _comes_to_a_rung(self, step: int) -> bool:
+        """Whether this report is the attempt's first at a rung, whichever way the trial counts its steps."""
+        before, self._last_step = self._last_step, step
+        rungs, number = self._rungs, self._grant.number
+        if rungs is None:
+            return False
+        return any(
+            (rung := rungs.rung_at(number, step + offset)) is not None
+            and (before is None or rung != rungs.rung_at(number, before + offset))
+            for offset in (0, 1)
+        )
 
     def _conclude(self, now_s: float) -> None:
         """A stop that is in the ledger before the result counts; where reports wait, so does one that is coming.

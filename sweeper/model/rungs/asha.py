@@ -41,7 +41,8 @@ class Asha(Scheduler):
         entry = self._history.entry(number)
         return None if entry is None else self._promotion(entry)
 
-    def _rung_at(self, number: int, resource: int) -> int | None:
+    def rung_at(self, number: int, resource: int) -> int | None:
+        """See `Scheduler.rung_at`."""
         rules = self._rules
         if resource < rules.min_resource or (rules.max_resource is not None and resource >= rules.max_resource):
             return None

@@ -59,7 +59,8 @@ class Hyperband(Scheduler):
                 return self._promotion(entry)
         return self._last_resort(standing) if closing else None
 
-    def _rung_at(self, number: int, resource: int) -> int | None:
+    def rung_at(self, number: int, resource: int) -> int | None:
+        """See `Scheduler.rung_at`."""
         if resource >= self._full:
             return None
         _, bracket = self._place(number)

@@ -59,7 +59,8 @@ class Pbt(Scheduler):
                 return self._exploit(entry, sources, generation)
         return self._promotion(behind[0])
 
-    def _rung_at(self, number: int, resource: int) -> int | None:
+    def rung_at(self, number: int, resource: int) -> int | None:
+        """See `Scheduler.rung_at`."""
         rules = self._rules
         if resource < rules.interval or (rules.max_resource is not None and resource >= rules.max_resource):
             return None

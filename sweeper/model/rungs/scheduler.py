@@ -55,7 +55,7 @@ class Scheduler(ABC):
             value=value,
         )
         resource = self._history.begin(row)
-        rung = self._rung_at(number, resource)
+        rung = self.rung_at(number, resource)
         if rung is None or rung <= self._history.reached(number):
             return row
         arrived = replace(row, action=PAUSE, facts={RUNG_FACT: rung})
@@ -87,8 +87,8 @@ class Scheduler(ABC):
         return replace(exploit, kind=DecisionKind.PROMOTE, facts={RUNG_FACT: exploit.facts[RUNG_FACT]})
 
     @abstractmethod
-    def _rung_at(self, number: int, resource: int) -> int | None:
-        """The highest rung at or below this much training, or None."""
+    def rung_at(self, number: int, resource: int) -> int | None:
+        """Give the highest rung of this number's trial at or below this much training, or None; needs no rows."""
 
     @abstractmethod
     def _judge(self, number: int, rung: int, standing: Standing) -> str:
