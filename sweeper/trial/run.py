@@ -122,7 +122,7 @@ class Run:
             step = report_step(step)
         training.progress.finite = math.isfinite(number)
         if training.session is not None:
-            at_step, save_ahead = training.progress.step, training.in_loop_of_ours
+            at_step, save_ahead = training.step_reached, training.in_loop_of_ours
             training.session.report(step=step, at_step=at_step, value=number, metrics=extra, save_ahead=save_ahead)
 
     # -- control ------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class Run:
 
     @property
     def step(self) -> int:
-        """Bodies of the primary loop begun since the trial began."""
+        """Bodies of the primary loop begun since the trial began, and epochs ended that had none."""
         return self._training.progress.step
 
     @property

@@ -114,6 +114,11 @@ class Training:
         primary = self.primary
         return primary is not None and primary.in_body
 
+    @property
+    def step_reached(self) -> int:
+        """Training steps, the body that is running included; an epoch without a primary loop is a step of its own."""
+        return self.progress.step + int(self.in_epoch and not self._primary_used)
+
     # -- epochs -------------------------------------------------------------------------------------------------------
 
     def first_epoch_if_next(self) -> int:
@@ -170,7 +175,7 @@ class Training:
 
     def epoch_ends(self, *, last: bool) -> None:
         """An epoch's body has ended."""
-        self.in_epoch = False
+        self.progress.step, self.in_epoch = self.step_reached, False
         self._expect_no_place()
         self.progress.epochs_done += 1
         self._deferred = self._carries_state and not last

@@ -348,6 +348,24 @@ def test_a_checkpoint_of_another_shape_of_loops_is_refused() -> None:
             LoneWorker(restore=middle).run(train)
 
 
+def test_an_epoch_without_batches_or_steps_is_a_step_of_its_own() -> None:
+    """Else nobody sees how far it is, and no report could be told to lie beyond a checkpoint."""
+
+    def train() -> list[int]:
+        run = sweeper.resume()
+        for _ in run.epochs(3):
+            run.report(1.0)
+            run.state["steps"] = [*run.state.get("steps", []), run.step]
+        return run.state["steps"]
+
+    straight = LoneWorker(start=replace(START, every_s=0.0)).run(train)
+    assert straight.value == [0, 1, 2]
+    assert [(report.step, report.at_step) for report in straight.reports] == [(1, 1), (2, 2), (3, 3)]
+    assert [(save.facts.step, save.facts.epoch) for save in straight.saves] == [(1, 1), (2, 2)]
+    again = LoneWorker(start=replace(START, attempt=2), restore=straight.saves[0]).run(train)
+    assert (again.value, [report.at_step for report in again.reports]) == ([0, 1, 2], [2, 3])
+
+
 def test_reports_default_to_epochs_outside_batches_and_to_steps_inside() -> None:
     def outside() -> None:
         run = sweeper.resume()
