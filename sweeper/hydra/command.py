@@ -54,6 +54,7 @@ class Prepared:
     work: Work
     roles: Mapping[str, Role]
     asked: AskedRole | None
+    is_search: bool
     """What `sweeper worker`, `coordinate` or `check` want of it; None in the command itself."""
 
     @property
@@ -127,6 +128,7 @@ def prepare_process(
     loader: TemplateLoader,
     settings: LauncherSettings,
     asked: AskedRole | None,
+    is_search: bool,
     more_roles: Mapping[str, Role] | None = None,
 ) -> Prepared:
     """Say what this process and those forked from it may become; in one that was started in a role, be that.
@@ -147,10 +149,19 @@ def prepare_process(
     roles = {**children, WORKER_ROLE: worker_role(work), **(more_roles or {})}
     if asked is None:
         run_role_from_environment(roles)
-    return Prepared(loader=loader, config=config, settings=settings, task=task, work=work, roles=roles, asked=asked)
+    return Prepared(
+        loader=loader,
+        config=config,
+        settings=settings,
+        task=task,
+        work=work,
+        roles=roles,
+        asked=asked,
+        is_search=is_search,
+    )
 
 
-def begin(prepared: Prepared, *, is_search: bool) -> Command:
+def begin(prepared: Prepared) -> Command:
     """Fork, connect, find the sweep that is meant, and pin its directory. What was opened is closed on bad input.
 
     Raises:
@@ -170,10 +181,10 @@ def begin(prepared: Prepared, *, is_search: bool) -> Command:
         backends = connect(settings.places)
         opened.callback(backends.close)
         named = (asked.sweep if asked else None) or settings.name
-        chosen = _choose(named, prepared.task, config, lambda name: find_sweep(backends.database, name))
+        chosen = _choose(named, prepared, lambda name: find_sweep(backends.database, name))
         if chosen.existing is not None:
             check_same_task(chosen.existing, prepared.task, name_setting="hydra.launcher.name")
-            check_same_kind(chosen.existing, is_search=is_search)
+            check_same_kind(chosen.existing, is_search=prepared.is_search)
         if chosen.superseded is not None:
             _say_what_was_superseded(chosen, prepared.task)
         pin_sweep_dir(config, _sweep_dir(config, chosen))
@@ -214,7 +225,7 @@ def check_same_kind(sweep: Sweep, *, is_search: bool) -> None:
     other, this = kinds if sweep.search is not None else kinds[::-1]
     raise UserError(
         f"sweep {sweep.name!r} is {other}, and this command is {this}",
-        remedy="give this one another name: hydra.launcher.name=…",
+        remedy="give this one another name: hydra.launcher.name=… (or hydra.sweeper.study_name, where that is set)",
     )
 
 
@@ -229,15 +240,16 @@ def _say_what_was_superseded(chosen: ChosenName, task: Task) -> None:
     )
 
 
-def _choose(name: str | None, task: Task, config: DictConfig, find: Callable[[str], Sweep | None]) -> ChosenName:
-    default = default_name(str(config.hydra.job.name), task, sweep_dir_expression(config))
+def _choose(name: str | None, prepared: Prepared, find: Callable[[str], Sweep | None]) -> ChosenName:
+    task, config = prepared.task, prepared.config
+    default = default_name(str(config.hydra.job.name), task, sweep_dir_expression(config), is_search=prepared.is_search)
     return choose_name(name, default, task.source_digest, find)
 
 
 def _name_here(prepared: Prepared) -> str:
     """The default name, for a worker started by hand on the machine of the command, which may be starting just now."""
     with connect(prepared.settings.places).database as database:
-        return _choose(None, prepared.task, prepared.config, lambda name: find_sweep(database, name)).name
+        return _choose(None, prepared, lambda name: find_sweep(database, name)).name
 
 
 def _sweep_dir(config: DictConfig, chosen: ChosenName) -> Path:

@@ -33,12 +33,14 @@ def prepare(context: HydraContext, function: TaskFunction, config: DictConfig) -
         loader = TemplateLoader(context.config_loader)
         context.config_loader = loader
         settings = read_settings(config)
-        prepared = prepare_process(context, function, config, loader=loader, settings=settings, asked=asked)
+        prepared = prepare_process(
+            context, function, config, loader=loader, settings=settings, asked=asked, is_search=False
+        )
         if prepared.is_check:
             return Checking(loader=loader, config=config, settings=settings, children=prepared.work.children)
         _prime(loader, config)
         prepared.work_if_asked()
-        command = begin(prepared, is_search=False)
+        command = begin(prepared)
         if config.hydra.sweeper.get("max_batch_size") is not None:
             log.warning("with hydra.sweeper.max_batch_size, a failed trial keeps Hydra from launching later batches")
         return Launch(command)

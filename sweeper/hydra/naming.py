@@ -1,7 +1,8 @@
 """Which sweep a command means, and what its default name is.
 
 Running the same command again *is* resuming, so a name must be the same each time and differ between unlike commands:
-job name, plus six hex digits of the script's location and (if it is the same each time) the sweep directory.
+job name, plus six hex digits of the script's location, of the sweep directory (if it is the same each time), and of
+whether it searches.
 """
 
 from __future__ import annotations
@@ -34,17 +35,20 @@ class ChosenName:
     """The finished sweep that is left alone because the script has changed since."""
 
 
-def default_name(job_name: str, task: Task, sweep_dir_expression: str) -> str:
+def default_name(job_name: str, task: Task, sweep_dir_expression: str, *, is_search: bool) -> str:
     """Make a sweep's name from what stays the same when the command is given again.
 
     Args:
         job_name: `hydra.job.name`.
         task: the task; its file's location counts.
         sweep_dir_expression: `hydra.sweep.dir` as written; left out if it names the moment.
+        is_search: whether it searches; a grid and a search of one script are two sweeps.
     """
     parts = [str(task.file)]
     if not _MOMENT.search(sweep_dir_expression):
         parts.append(sweep_dir_expression)
+    if is_search:
+        parts.append("search")
     digits = hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:6]
     readable = re.sub(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]", "", job_name)[: MAX_NAME_CHARACTERS - 20]
     return f"{readable or 'sweep'}-{digits}"

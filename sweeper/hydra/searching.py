@@ -44,6 +44,7 @@ def prepare_search(context: HydraContext, function: TaskFunction, config: DictCo
             loader=loader,
             settings=_settings(config, search),
             asked=asked,
+            is_search=True,
             more_roles={SPACE_ROLE: space_role(config, search.custom_space)} if search.custom_space else None,
         )
 
@@ -59,7 +60,7 @@ def prepare_search(context: HydraContext, function: TaskFunction, config: DictCo
             return lambda _: checking([first], 0)
         loader.prime(config, first)
         prepared.work_if_asked()
-        command = begin(prepared, is_search=True)
+        command = begin(prepared)
         return Search(command, context, search, read, workers=_workers(config, prepared))
 
 

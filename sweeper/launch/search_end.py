@@ -38,6 +38,9 @@ def closing_lines(result: SweepResult, reason: str, folder: Path) -> Iterator[st
         yield f"best: {best[0].value!r} by trial {best[0].number} with {_params_text(best[0].params)}"
     elif best:
         yield f"best: {len(best)} trials, none of which is worse than another in every objective"
+    if result.completed:
+        for name in result.unreported:
+            yield f"no trial reported {name!r}, which a constraint bounds: run.report(value, {name}=…)"
     yield f"results: {folder / YAML_NAME}, {folder / CSV_NAME}"
 
 

@@ -52,7 +52,8 @@ def check_same(spec: SweepSpec, known: Sweep) -> None:
     if differences:
         raise UserError(
             f"sweep {spec.name!r} exists and differs: {'; '.join(differences)}",
-            remedy="give this sweep another name (with Hydra hydra.launcher.name=...), or the same settings as before",
+            remedy="give this sweep another name, where it has this one from (hydra.launcher.name, "
+            "hydra.sweeper.study_name, or name), or the same settings as before",
         )
 
 

@@ -180,8 +180,10 @@ def require_sweep(db: Statements, name: str) -> Sweep:
     if sweep is not None:
         return sweep
     known = [summary.sweep.name for summary in list_sweeps(db)]
-    close = difflib.get_close_matches(name, known, n=3) or known[:5]
-    remedy = f"known are: {', '.join(close)}" if close else "this ledger holds no sweeps"
+    close = difflib.get_close_matches(name, known, n=3) or known[-5:]
+    more = len(known) - len(close)
+    others = f" and {more} more, which `sweeper status` lists" if more else ""
+    remedy = f"known are: {', '.join(close)}{others}" if close else "this ledger holds no sweeps"
     raise UserError(f"there is no sweep named {name!r}", remedy=remedy)
 
 

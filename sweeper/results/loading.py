@@ -62,7 +62,13 @@ def read_results(ledger: Statements, sweep: Sweep, *, reports: bool = True) -> S
             )
             for trial in reads.trials(ledger, sweep.sweep_id)
         ),
+        unreported=() if spec is None else _unreported(spec, found),
     )
+
+
+def _unreported(spec: SearchSpec, reports: Mapping[TrialId, Sequence[Report]]) -> tuple[str, ...]:
+    told = {name for made in reports.values() for report in made for name in report.metrics}
+    return tuple(dict.fromkeys(one.metric for one in spec.constraints if one.metric not in told))
 
 
 def _result(

@@ -64,6 +64,8 @@ class SweepResult:
     directions: tuple[Direction, ...]
     """Empty for a plain grid: nothing says what is better there."""
     trials: tuple[TrialResult, ...]
+    unreported: tuple[str, ...] = ()
+    """Metrics that a constraint bounds and that no trial has reported, so that none keeps it."""
 
     @property
     def completed(self) -> tuple[TrialResult, ...]:

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from sweeper.ledger.embedded import ensure_server, stop_server
-from tests.acceptance.searching import SAMPLERS, UNHURRIED, arguments, run_with_kills, search_bench, story
+from tests.acceptance.searching import SAMPLERS, arguments, run_with_kills, search_bench, story, unhurried
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
 
 def compare(sampler: str, options: argparse.Namespace, folder: Path, home: Path) -> None:
     """Run one search undisturbed and once under kills, and compare their stories."""
-    more = [*SAMPLERS[sampler], UNHURRIED]
+    more = [*SAMPLERS[sampler], unhurried(options.workers)]
     calm, struck = search_bench(folder / sampler / "calm", home), search_bench(folder / sampler / "struck", home)
     sizes = {"n_trials": options.trials, "workers": options.workers}
     assert calm.finish(*arguments(f"calm {sampler}", *more, **sizes), timeout_s=600) == 0, calm.printed()

@@ -13,8 +13,11 @@ SPACE = ["x=interval(-1,1)", "y=interval(-1,1)", "kind=plain,wavy"]
 NUMBERS_ONLY = ["x=interval(-1,1)", "y=interval(-1,1)"]
 PATIENT = ["hydra.launcher.retry.max_crashes=1000", "hydra.launcher.retry.max_no_progress=1000"]
 
-UNHURRIED = "pause_s=0.1"
-"""Long enough a step that a command is killed in the middle of its search, and not after it."""
+
+def unhurried(workers: int) -> str:
+    """Make steps long enough that a command is killed in the middle of its search, and not after it."""
+    return f"pause_s={0.1 * workers:g}"
+
 
 SAMPLERS: dict[str, list[str]] = {
     "tpe": ["hydra/sweeper/sampler=tpe", *SPACE],

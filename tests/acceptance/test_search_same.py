@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.multirun import Bench
-from tests.acceptance.searching import SAMPLERS, UNHURRIED, arguments, run_with_kills, search_bench, story
+from tests.acceptance.searching import SAMPLERS, arguments, run_with_kills, search_bench, story, unhurried
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def test_a_killed_search_is_the_same_as_an_undisturbed_one(
     """SAME, ONCE: the same configs in the same order, the same values bit for bit, the same best trial."""
     calm, struck = (search_bench(tmp_path / name, shared_home) for name in ("calm", "struck"))
     name = f"{sampler} {workers}"
-    more = (*SAMPLERS[sampler], UNHURRIED)
+    more = (*SAMPLERS[sampler], unhurried(workers))
     quiet, killed = (
         arguments(f"{bench.root.name} {name}", *more, n_trials=TRIALS, workers=workers) for bench in (calm, struck)
     )

@@ -38,15 +38,18 @@ def sweep(name: str, state: SweepState, digest: str) -> Sweep:
     )
 
 
-def test_the_default_name_is_job_and_six_digits_of_location_and_stable_directory() -> None:
-    name = default_name("train", TASK, NOW_DIR)
-    assert name.startswith("train-")
-    assert len(name) == len("train-") + 6
-    assert name == default_name("train", TASK, "out/${now:%H}"), "a moment does not count"
-    assert name != default_name("train", dataclasses.replace(TASK, file=Path("/b/train.py")), NOW_DIR)
-    assert name != default_name("train", TASK, "out")
-    assert default_name("train", TASK, "out/${hydra.job.name}") != default_name("train", TASK, "out")
-    assert len(default_name("x" * 500, TASK, "out")) <= 200
+def test_the_default_name_is_job_and_six_digits_of_location_stable_directory_and_kind() -> None:
+    def name(job: str = "train", task: Task = TASK, directory: str = NOW_DIR, *, is_search: bool = False) -> str:
+        return default_name(job, task, directory, is_search=is_search)
+
+    assert name().startswith("train-")
+    assert len(name()) == len("train-") + 6
+    assert name() == name(directory="out/${now:%H}"), "a moment does not count"
+    assert name() != name(task=dataclasses.replace(TASK, file=Path("/b/train.py")))
+    assert name() != name(directory="out")
+    assert name(directory="out/${hydra.job.name}") != name(directory="out")
+    assert name() != name(is_search=True), "a grid and a search of one script are two sweeps"
+    assert len(name("x" * 500, directory="out")) <= 200
 
 
 @pytest.mark.parametrize(

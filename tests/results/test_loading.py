@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import sweeper
 from sweeper.errors import UserError
 from sweeper.ids import CoordinatorId, SweepId, TrialNumber
+from sweeper.launch.search_end import closing_lines
 from sweeper.ledger.database import Database
 from sweeper.ledger.proposals import add_numbers
 from sweeper.ledger.requests import register_asker, request_trials
@@ -46,8 +48,13 @@ def world(ledger_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> I
 
 @pytest.fixture
 def search(world: World) -> World:
+    """See `searched`."""
+    return searched(world, SEARCH)
+
+
+def searched(world: World, search: SearchSpec) -> World:
     """Numbers: 0 completed, 1 an alias of 0, 2 refused, 3 pruned, 4 completed but infeasible, 5 pending."""
-    sweep = open_sweep(world.db, spec("search", search=SEARCH.as_json()), new_id=SweepId(hex_id()))
+    sweep = open_sweep(world.db, spec("search", search=search.as_json()), new_id=SweepId(hex_id()))
     record = asker()
     register_asker(world.db, sweep.sweep_id, record)
     found = World(world.db, world.clock, sweep, record.asker_id)
@@ -128,6 +135,17 @@ def test_a_search_is_loaded_with_what_was_proposed_and_what_came_of_it(search: W
     assert infeasible.params == {"lr": 0.75}
     assert (pending.state, pending.values, pending.attempts, pending.started_at) == (TrialState.PENDING, None, 0, None)
     assert result.best == first
+    assert result.unreported == ()
+
+
+def test_a_metric_that_a_constraint_bounds_and_nobody_reports_is_told(world: World, tmp_path: Path) -> None:
+    """CLEAR: else no trial keeps it, and nobody sees why."""
+    searched(world, replace(SEARCH, constraints=(*SEARCH.constraints, Constraint(metric="mb", at_least=1))))
+    result = sweeper.load("search")
+    assert result.unreported == ("mb",)
+    assert result.best is None
+    (line,) = [line for line in closing_lines(result, "it is over", tmp_path) if "mb" in line]
+    assert line == "no trial reported 'mb', which a constraint bounds: run.report(value, mb=…)"
 
 
 def test_without_reports_the_constraints_are_still_known(search: World) -> None:
