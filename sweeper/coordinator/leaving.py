@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -56,18 +56,22 @@ class Sleep(Protocol):
 class Leaving:
     """The last steps of a coordinator; each bears that ledger or store are away."""
 
-    def __init__(self, parts: CoordinatorParts, chores: Chores, tending: Tending, sleep: Sleep) -> None:
+    def __init__(
+        self, parts: CoordinatorParts, chores: Chores, tending: Tending, sleep: Sleep, noticed: Callable[[], bool]
+    ) -> None:
+        """`noticed`: whether this process was told to leave; then store and study are waited for no longer."""
         self._parts = parts
         self._chores = chores
         self._tending = tending
         self._sleep = sleep
+        self._noticed = noticed
 
     def leave(self, end: End, display: Display, counts: Mapping[TrialState, int]) -> Program[CoordinatorEnd]:
         """Drain the workers, then bring rows, store and study in line as far as they answer."""
         withdrawn = False
         yield from self.workers_leave()
         yield from self._last_chores(end)
-        yield from self._last_mirroring(end)
+        yield from self._last_mirroring()
         try:
             counts = self._sign_off(display)
             withdrawn = self._withdraw(end)
@@ -111,14 +115,14 @@ class Leaving:
             return False
         return bool(outcome_gaps(self._parts.database, self._parts.sweep.sweep_id, limit=1))
 
-    def _last_mirroring(self, end: End) -> Program[None]:
+    def _last_mirroring(self) -> Program[None]:
         """Have the study show the end; a leader that was told to leave has no time for that."""
         mirror, clock = self._parts.mirror, self._parts.clock
         if mirror is None:
             return
         give_up_s = clock.monotonic_s() + LAST_MIRRORING_S
         try:
-            while end.kind != "evicted" and not mirror.finish(self._tending.fence) and clock.monotonic_s() < give_up_s:
+            while not self._noticed() and not mirror.finish(self._tending.fence) and clock.monotonic_s() < give_up_s:
                 yield from self._sleep(clock.monotonic_s() + 1.0)
         except LedgerUnavailable as error:
             log.warning("the Optuna study is left as it is: %s", error)

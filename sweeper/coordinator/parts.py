@@ -121,6 +121,8 @@ class SearchStanding:
     moved: bool
     """Whether anything happened in this turn, so that more may before long."""
     progress: SearchProgress
+    leaderless: bool = False
+    """Whether nobody led the sweep when the turn began: who asked in vain before may ask again at once."""
 
 
 class SearchTurns(Protocol):

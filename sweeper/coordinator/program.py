@@ -79,7 +79,9 @@ class Coordinator:
 
     def run(self) -> Program[CoordinatorEnd]:
         """Turn until the end."""
-        leaving = Leaving(self._parts, self._chores, self._tending, self._sleep)
+        leaving = Leaving(
+            self._parts, self._chores, self._tending, self._sleep, noticed=lambda: self._notice is not None
+        )
         clock = self._parts.clock
         while True:
             from_s = clock.monotonic_s()  # a turn that took long was pause enough: workers wait for what comes next
@@ -168,6 +170,9 @@ class Coordinator:
             tending.lost_lead()
             self._search = parts.search.turn(None)
         self._display.saw(self._search)
+        if self._search.leaderless and tending.fence is None:
+            tending.may_lead()
+            self._pace.moved()
         if self._search.moved:
             self._pace.moved()
         return self._search.counts

@@ -106,7 +106,7 @@ class Searching:
         except (LedgerUnavailable, CoordinatorLost):
             self._drop()
             raise
-        return self._standing(end)
+        return self._standing(end, leaderless=seen.leaderless)
 
     def forget(self) -> None:
         """See `SearchTurns`."""
@@ -260,7 +260,7 @@ class Searching:
             end = space_end(self._records)
         return end
 
-    def _standing(self, end: SearchEnd | None) -> SearchStanding:
+    def _standing(self, end: SearchEnd | None, *, leaderless: bool) -> SearchStanding:
         records, spec = self._records, self._plan.spec
         to_come = 0 if end is not None else max(spec.n_trials - records.next_number, 0)
         changed = self._watch.take_changed()
@@ -270,6 +270,7 @@ class Searching:
             wanted=min(self._workers, records.unsettled + records.counts[PAUSED] + to_come),
             changed=tuple(changed),
             moved=self._moved or bool(changed),
+            leaderless=leaderless,
             progress=SearchProgress(
                 proposed=records.next_number,
                 n_trials=spec.n_trials,

@@ -50,6 +50,10 @@ class Tending:
         """Another coordinator chooses; ask again when it is time."""
         self.fence = None
 
+    def may_lead(self) -> None:
+        """Nobody leads the sweep: ask at the next turn, not when the pause between two tries is over."""
+        self._lease_due_s = float("-inf")
+
     def drop(self, asker_id: AskerId) -> None:
         """That asker's request was withdrawn; if it led the sweep, somebody else may now."""
         self.askers = tuple(asker for asker in self.askers if asker.asker_id != asker_id)

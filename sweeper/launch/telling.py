@@ -21,9 +21,12 @@ class FailureLog:
     def __init__(self, sink: ProgressSink, look_up: Callable[[TrialNumber], Trial | None]) -> None:
         self._sink = sink
         self._look_up = look_up
+        self.happened = False
+        """Whether any trial has changed state."""
 
     def transition(self, event: Transition) -> None:
         """Pass it on; a failure is logged with its traceback as well."""
+        self.happened = True
         self._sink.transition(event)
         if event.state is not TrialState.FAILED:
             return

@@ -22,7 +22,9 @@ _OPEN: Final = """
 _ELSEWHERE: Final = f"""
 (SELECT true FROM sweeper.workers w
  WHERE w.sweep_id = :sweep_id AND w.host <> :host AND w.retired_at IS NULL
-   AND w.seen_at > {NOW} - make_interval(secs => :lease_s) LIMIT 1)"""
+   AND w.seen_at > {NOW} - make_interval(secs => :lease_s)
+   AND NOT EXISTS (SELECT FROM sweeper.trials u
+                   WHERE u.sweep_id = :sweep_id AND u.state = 'running' AND u.worker_id = w.worker_id) LIMIT 1)"""
 
 # Scalar subqueries, which the planner leaves alone; an EXISTS it may turn from a walk along the index into a sort.
 _ELIGIBLE: Final = f"""

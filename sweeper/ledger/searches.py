@@ -47,7 +47,8 @@ WHERE s.sweep_id = :sweep_id AND w.sweep_id = s.sweep_id AND w.revision = s.revi
 """)
 
 _STANDING = statement(f"""
-SELECT s.state, s.ended_reason, s.revision, c.next_number, (
+SELECT s.state, s.ended_reason, s.revision, c.next_number,
+  (c.coordinator_id IS NULL OR c.lease_expires_at < {NOW}) AS leaderless, (
     SELECT count(*) FROM (
         SELECT w.worker_id FROM sweeper.workers w
         WHERE w.sweep_id = s.sweep_id AND w.retired_at IS NULL AND w.seen_at > {NOW} - make_interval(secs => :recent_s)
@@ -88,6 +89,8 @@ class SearchStanding:
     """Workers of any command that hold a trial, or asked for one lately."""
     points_wait: bool = False
     """Whether there are points to try first."""
+    leaderless: bool = False
+    """Whether nobody holds the sweep's lease."""
 
 
 def study_attrs(db: Statements, sweep_id: SweepId) -> dict[str, Json]:
@@ -135,6 +138,7 @@ def search_standing(db: Statements, sweep_id: SweepId, *, recent_s: float = RECE
         revision=row.revision,
         live_workers=row.live_workers,
         points_wait=row.points_wait,
+        leaderless=row.leaderless,
     )
 
 

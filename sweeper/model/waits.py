@@ -61,6 +61,11 @@ class Child(Protocol):
         """None while the process lives (or while messages that it sent are still unread)."""
         ...
 
+    @property
+    def look_again_s(self) -> float:
+        """When to look at it though it has said nothing, on the monotonic clock; infinity once user code began."""
+        ...
+
     def filenos(self) -> tuple[int, ...]:
         """Descriptors that turn readable when there may be a message or an exit; empty in the simulator."""
         ...

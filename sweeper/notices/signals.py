@@ -1,7 +1,9 @@
 """Notices from the process itself: signals, and a parent that asks or is gone.
 
 A handler sets a flag and writes one byte to a pipe, nothing else: it may interrupt any instruction, also one that holds
-a lock. Handlers that were there before are called after it. SIGCONT cancels nothing (Slurm sends it with SIGTERM).
+a lock. It runs between two instructions of the main thread only, so not for a signal that came just as a wait began, or
+that another thread took, until that wait is over; therefore Python's own C handler writes a byte to the pipe as well.
+Handlers that were there before are called after it. SIGCONT cancels nothing (Slurm sends it with SIGTERM).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class SignalNotices:
         os.set_blocking(self._write, False)
         self._caught: list[int] = []
         self._earlier: dict[signal.Signals, _Handler] = {}
+        self._earlier_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         for number in signals:
             self._earlier[number] = signal.signal(number, self._handle)
 
@@ -59,6 +62,7 @@ class SignalNotices:
 
     def close(self) -> None:
         """Put the earlier handlers back."""
+        signal.set_wakeup_fd(self._earlier_wakeup)
         for number, handler in self._earlier.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         self._earlier.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -13,17 +13,16 @@ from sweeper.cli.progress import is_live, open_progress
 from sweeper.coordinator.leaving import CoordinatorEnd
 from sweeper.coordinator.parts import SearchPlan
 from sweeper.errors import UserError
-from sweeper.ids import ConfigHash, TrialNumber
+from sweeper.ids import ConfigHash
 from sweeper.launch.begun_trials import check_begun_trials
 from sweeper.launch.console import log_above_display
 from sweeper.launch.local_workers import WorkerStarter
 from sweeper.launch.search_end import say_search_end
 from sweeper.launch.task import check_same_task
-from sweeper.launch.telling import FailureLog, what_failed
+from sweeper.launch.telling import FailureLog, nothing_to_run, what_failed
 from sweeper.ledger.matching import search_notices
 from sweeper.ledger.reads import trials as read_trials
 from sweeper.ledger.sweeps import find_sweep
-from sweeper.model.progress import ProgressSink
 from sweeper.model.trial import Sweep, Trial
 from sweeper.plain.config import read_overrides
 from sweeper.plain.ends import Interrupted, SweepFailed
@@ -85,8 +84,7 @@ class Command:
         spec = request.spec(Path(known.sweep_dir) if known else claim_directory(request.directory, request.name))
         notices = (*notices, *search_notices(known, spec))
         sweep = begin_sweep(backends, spec)
-        before = {trial.number: trial.fence for trial in self._trials(sweep)}
-        end = self._coordinate(sweep, plan, notices, before)
+        end = self._coordinate(sweep, plan, notices)
         return self._ended(sweep, end)
 
     def _checked_plan(self) -> tuple[SearchPlan, tuple[str, ...]]:
@@ -97,9 +95,7 @@ class Command:
         points = tuple(checked_point(plan.spec.space, point, open_space=False) for point in plan.enqueue)
         return replace(plan, enqueue=points), notices
 
-    def _coordinate(
-        self, sweep: Sweep, plan: SearchPlan, notices: tuple[str, ...], before: Mapping[TrialNumber, int]
-    ) -> CoordinatorEnd:
+    def _coordinate(self, sweep: Sweep, plan: SearchPlan, notices: tuple[str, ...]) -> CoordinatorEnd:
         backends = self._backends
         if is_live():
             log_above_display()
@@ -120,19 +116,19 @@ class Command:
                     progress=sink,
                     search=plan,
                 )
-                self._advise(sweep, end, sink, before)
+                self._advise(sweep, end, sink)
                 return end
             finally:
                 sink.close()
 
-    def _advise(self, sweep: Sweep, end: CoordinatorEnd, sink: ProgressSink, before: Mapping[TrialNumber, int]) -> None:
+    def _advise(self, sweep: Sweep, end: CoordinatorEnd, sink: FailureLog) -> None:
         if end.kind == "evicted":
             counts = ", ".join(f"{count} {state.value}" for state, count in end.counts.items() if count)
             sink.note(f"sweep {sweep.name!r} was interrupted ({end.reason}): {counts or 'no trials'}; {_AGAIN}")
             return
         found = self._trials(sweep)
-        if before and {trial.number: trial.fence for trial in found} == before:
-            sink.note(f"nothing was trained: the {len(found)} trials of sweep {sweep.name!r} are done already")
+        if end.kind == "done" and found and not sink.happened:
+            sink.note(nothing_to_run(sweep.name, found))
         if advice := what_failed(sweep.name, found):
             sink.note(advice)
 

@@ -89,7 +89,7 @@ class ChildStarter:
 class StartingChild:
     """A child that is started again, in a fresh interpreter, if the forked one does not get to user code in time.
 
-    The limits are looked at in `receive` and `exited`, so a worker that wakes for its heartbeats enforces them.
+    The limits are looked at in `receive` and `exited`; `look_again_s` says when.
     """
 
     def __init__(self, starter: ChildStarter, start: Start, restore_fd: int | None, clock: Clock) -> None:
@@ -133,6 +133,12 @@ class StartingChild:
         if self._held:
             return None
         return NEVER_STARTED if self._process is None else self._process.exited
+
+    @property
+    def look_again_s(self) -> float:
+        """See `Child.look_again_s`."""
+        over = self._began or self._killed or self._process is None
+        return float("inf") if over else self._deadline_s
 
     def filenos(self) -> tuple[int, ...]:
         """See `Child.filenos`; they change when the child is started again."""

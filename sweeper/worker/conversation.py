@@ -92,7 +92,8 @@ class Conversation:
         futures = self._saving.futures
         if gone:  # it stays readable for ever; waiting on it would spin
             return Wait(until_s=min(times), futures=futures)
-        return Wait(until_s=min(*times, self._kill_at_s()), children=(self._child,), futures=futures)
+        times += [self._kill_at_s(), self._child.look_again_s]
+        return Wait(until_s=min(times), children=(self._child,), futures=futures)
 
     def _listen(self) -> bool:
         messages = self._child.receive()

@@ -258,3 +258,48 @@ def test_a_ledger_put_back_under_a_running_search_trains_nothing_twice(begin: Be
     assert run.process.result.counts == {COMPLETED: 4}
     assert [row.result for row in history(bench.database, bench.sweep.sweep_id)[:2]] == values
     assert sorted(start.number for start in bench.starts if start.number < 2) == [0, 1], "each was trained once"
+
+
+def test_who_wants_more_leads_as_soon_as_the_leader_is_done(begin: Begin) -> None:
+    """The leader withdraws in good order; the other command must not wait until its next try for the lease is due."""
+    bench, _ = begin(n_trials=2)
+    first = Run(bench, asker=bench.asker, search=plan(search(n_trials=2)), workers=1).start()
+    bench.run(60, until=lambda: len(bench.starts) == 2)
+    other = replace(bench.asker, asker_id=AskerId("d" * 32))
+    register_asker(bench.database, bench.sweep.sweep_id, other)
+    second = Run(bench, "d", asker=other, search=plan(search(n_trials=4)), workers=1).start()
+    bench.run(900, until=lambda: not first.process.alive)
+    done_s = bench.world.now_s
+    bench.run(900, until=lambda: len(_states(bench)) > 2)
+    assert bench.world.now_s - done_s < 1.0
+    bench.run(900, until=lambda: not second.process.alive)
+    assert second.process.result.counts == {COMPLETED: 4}
+
+
+def test_a_notice_at_the_end_does_not_wait_for_the_study(begin: Begin) -> None:
+    """A study that is slow to take the last trials would hold up a command that was told to leave for 20 s."""
+
+    class Slow:
+        futures = ()
+        lag = 1
+
+        def turn(self, fence: int | None) -> None:
+            return
+
+        def finish(self, fence: int | None) -> bool:
+            return False
+
+        def close(self) -> None:
+            return
+
+    bench, run = begin(n_trials=1)
+    run.parts = replace(run.parts, mirror=Slow())
+    run.start()
+    bench.run(60, until=lambda: bool(run.handles) and not run.handles[-1].process.alive)
+    bench.run(2)
+    assert run.process.alive, "it waits for the study"
+    told_s = bench.world.now_s
+    run.process.notify(Notice(source="signal", reason="SIGINT"))
+    bench.run(60, until=lambda: not run.process.alive)
+    assert bench.world.now_s - told_s < 2.0
+    assert run.process.result.kind == "done"

@@ -51,7 +51,7 @@ def test_the_file_given_twice_trains_sixteen_models_once(tmp_path: Path, fresh_d
     before = results.read_text()
     again = run(*command, cwd=tmp_path, database_url=fresh_database)
     assert again.returncode == 0, again.stderr
-    assert "nothing was trained" in again.stderr
+    assert "nothing to train" in again.stderr
     assert results.read_text() == before
 
 

@@ -65,7 +65,9 @@ def test_the_same_command_again_proposes_nothing_and_a_larger_total_the_rest(sea
     command = (*SPACE, RANDOM, "hydra.sweeper.sampler.seed=5", "hydra.sweeper.study_name=mine")
     assert search.run(*command, "hydra.sweeper.n_trials=4").status == 0
     first = search.trials("mine")
-    assert search.run(*command, "hydra.sweeper.n_trials=4").status == 0
+    same = search.run(*command, "hydra.sweeper.n_trials=4")
+    assert same.status == 0
+    assert "all 4 trials of sweep 'mine' are done already: nothing to train" in same.stderr
     assert len(search.counted()) == 4
     again = search.run(*command, "hydra.sweeper.n_trials=8")
     assert again.status == 0, again.printed

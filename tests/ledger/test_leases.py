@@ -140,6 +140,17 @@ def test_a_crashed_trial_stays_when_no_other_host_is_looking(world: World) -> No
     assert world.lease(here).number == 0
 
 
+def test_a_crashed_trial_stays_while_the_other_hosts_train(world: World) -> None:
+    """A worker that took a trial a moment ago is not looking for one: waiting for it would leave this host idle."""
+    world.add(2)
+    here, there = world.worker("here"), world.worker("there")
+    grant = world.lease(here)
+    world.lease(there)
+    world.release(grant.lease, AttemptOutcome.CRASHED)
+    world.clock.advance(10)
+    assert world.lease(here).number == grant.number
+
+
 def test_a_crashed_trial_comes_back_to_its_host_after_one_lease_time(world: World) -> None:
     world.add(1)
     here, there = world.worker("here"), world.worker("there")

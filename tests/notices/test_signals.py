@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -97,3 +98,24 @@ def test_a_parent_killed_outright_is_noticed() -> None:
     parent.communicate()
     assert len(notices.poll(0.0)) == 1
     os.close(read_end)
+
+
+def test_a_signal_that_another_thread_took_wakes_who_waits_at_once() -> None:
+    """Python runs the handler on the main thread alone, which sleeps: the same as for one that came just before."""
+    notices = SignalNotices([signal.SIGUSR1])
+    let_go = threading.Event()
+
+    def take() -> None:
+        threading.Event().wait(0.1)
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        let_go.wait(10)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    try:
+        assert select.select([notices], [], [], 3.0)[0], "nobody was woken"
+        assert [notice.reason for notice in notices.poll(0.0)] == ["SIGUSR1"]
+    finally:
+        let_go.set()
+        thread.join()
+        notices.close()

@@ -31,7 +31,7 @@ def test_a_search_gives_its_results_and_the_same_call_again_trains_nothing(desk:
     assert sorted(path.name for path in (desk.root / "out").iterdir() if path.is_dir()) == ["0", "1", "2", "3"]
     again = desk.sweep()
     assert result_of(again) == first
-    assert "nothing was trained" in again.stderr
+    assert "nothing to train" in again.stderr
     assert desk.counted() == trained
 
 

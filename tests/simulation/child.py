@@ -94,6 +94,10 @@ class SimChild:
         """Whether it still holds the lock that it shares with its worker."""
         return self._status is None
 
+    @property
+    def look_again_s(self) -> float:
+        return float("inf")
+
     def filenos(self) -> tuple[int, ...]:
         return ()
 

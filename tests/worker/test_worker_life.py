@@ -423,3 +423,34 @@ def test_a_missing_head_is_looked_for_in_the_store_before_falling_back(bench: Be
     assert restore is not None
     assert restore["step"] >= older.step
     assert bench.trial().result == _value(bench)
+
+
+def test_a_child_that_must_be_looked_at_is_looked_at_then(bench: Bench) -> None:
+    """The limit of its start runs out between two heartbeats: what follows must not wait for the next of them."""
+
+    class Starting(SimChild):
+        """Says nothing, and is to be looked at 20 s after its start, by its own clock (others drift)."""
+
+        looked_s: list[float]
+
+        @property
+        def look_again_s(self) -> float:
+            now_s = self._process.clock.monotonic_s()
+            self.due_s = getattr(self, "due_s", now_s + 20.0)
+            return self.due_s if now_s < self.due_s else float("inf")
+
+        def receive(self) -> list[ToWorker]:
+            self.looked_s = [*getattr(self, "looked_s", ()), self._world.now_s]
+            return super().receive()
+
+        def _begin(self) -> None:
+            return
+
+    def starting(process: Process, start: Start, restore_fd: int | None) -> SimChild:
+        return Starting(process, start, restore_fd, steps=STEPS, padding=0, crash=None)
+
+    bench.make_child = starting
+    bench.worker()
+    bench.run(29)
+    (child,) = bench.children
+    assert any(19.0 <= look_s < 22.0 for look_s in child.looked_s), child.looked_s  # type: ignore[attr-defined]
