@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -45,7 +45,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     bound_s: float = STATEMENT_S
     _sent: int = 0
-    _only_cursor: psycopg.Cursor[Any] | None = None  # Any: columns
+    _only_cursor: psycopg.RawCursor[Any] | None = None  # Any: columns
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # Any: psycopg's generators
         """As psycopg's, with a bound; OperationalError without a SQLSTATE when it is reached."""
@@ -60,13 +60,16 @@ class BoundedConnection(psycopg.Connection[Any]):
                 raise psycopg.OperationalError(f"no answer within {bound_s:g} s") from error
             raise
 
-    def send(self, sql: str, values: Mapping[str, Any]) -> psycopg.Cursor[Any]:  # Any: parameters, columns
-        """Run a statement; its result is on the connection's one cursor, since making one takes as long as sending."""
+    def send(self, sql: bytes, values: Sequence[Any]) -> psycopg.Cursor[Any]:  # Any: parameters, columns
+        """Run a statement with numbered parameters.
+
+        Its result is on the connection's one cursor, since making one takes as long as sending.
+        """
         self._sent += 1
         if self._sent == BUSY_AFTER:
             self._keep_plans()
         if self._only_cursor is None:
-            self._only_cursor = self.cursor()
+            self._only_cursor = psycopg.RawCursor(self)
         return self._only_cursor.execute(sql, values)
 
     def _keep_plans(self) -> None:

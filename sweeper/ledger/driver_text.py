@@ -1,5 +1,6 @@
-"""A statement's text as the driver takes it: SQLAlchemy's own way through an execution takes the client four times as
-long as the driver's, and longer than the server's.
+"""A statement's text as the server takes it: SQLAlchemy's own way through an execution takes the client four times as
+long as the driver's, and longer than the server's. Parameters are numbered here, once: the driver would look for named
+ones in each text anew, since it remembers none as long as ours.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine.result import IteratorResult, SimpleResultMetaData
 
-_DIALECT: Final = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+_DIALECT: Final = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
 _texts: WeakKeyDictionary[sa.TextClause, DriverText] = WeakKeyDictionary()
 
 
@@ -22,26 +23,27 @@ _texts: WeakKeyDictionary[sa.TextClause, DriverText] = WeakKeyDictionary()
 class DriverText:
     """What a text is compiled to, once."""
 
-    sql: str
+    sql: bytes
+    """With `$1`, `$2`, …"""
     names: tuple[str, ...]
-    """Of its parameters."""
-    convert: tuple[tuple[str, Callable[[Any], Any]], ...]  # Any: a parameter's value, and what the driver makes of it
-    """How parameters whose type is not plain are given to the driver."""
+    """Of its parameters, in that order."""
+    convert: tuple[tuple[int, Callable[[Any], Any]], ...]  # Any: a parameter's value, and what the driver makes of it
+    """How parameters whose type is not plain are given to the driver, by position."""
 
     @property
     def binds_now(self) -> bool:
         """Whether the time is among its parameters."""
         return "now" in self.names
 
-    def values(self, parameters: Mapping[str, Any]) -> dict[str, Any]:  # Any: as above
+    def values(self, parameters: Mapping[str, Any]) -> list[Any]:  # Any: as above
         """Give the parameters as the driver takes them.
 
         Raises:
             KeyError: one is missing.
         """
-        values = {name: parameters[name] for name in self.names}
-        for name, convert in self.convert:
-            values[name] = convert(values[name])
+        values = [parameters[name] for name in self.names]
+        for position, convert in self.convert:
+            values[position] = convert(values[position])
         return values
 
 
@@ -66,9 +68,10 @@ def _columns(names: tuple[bytes | None, ...]) -> SimpleResultMetaData:
 
 def _compiled(text: sa.TextClause) -> DriverText:
     compiled = text.compile(dialect=_DIALECT)
-    found = {name: bind.type.dialect_impl(_DIALECT).bind_processor(_DIALECT) for name, bind in compiled.binds.items()}
+    names = tuple(compiled.positiontup or ())
+    found = [compiled.binds[name].type.dialect_impl(_DIALECT).bind_processor(_DIALECT) for name in names]
     return DriverText(
-        sql=compiled.string,
-        names=tuple(found),
-        convert=tuple((name, convert) for name, convert in found.items() if convert is not None),
+        sql=compiled.string.encode(),
+        names=names,
+        convert=tuple((position, convert) for position, convert in enumerate(found) if convert is not None),
     )

@@ -128,7 +128,7 @@ class Database:
             self._pid = os.getpid()
         return self._engine
 
-    def _send(self, text: DriverText, values: Mapping[str, Any]) -> Sequence[sa.Row[Any]]:  # Any: parameters, columns
+    def _send(self, text: DriverText, values: Sequence[Any]) -> Sequence[sa.Row[Any]]:  # Any: parameters, columns
         """Let the driver run it on a pooled connection. Whatever goes wrong comes as it would from SQLAlchemy."""
         pooled = connection = None
         try:
@@ -143,7 +143,8 @@ class Database:
         except psycopg.Error as error:
             if pooled is not None and connection is not None and connection.closed:
                 pooled.invalidate(error)
-            raise sa.exc.DBAPIError.instance(text.sql, None, error, psycopg.Error, hide_parameters=True) from error
+            told = text.sql.decode()
+            raise sa.exc.DBAPIError.instance(told, None, error, psycopg.Error, hide_parameters=True) from error
         except BaseException:
             if pooled is not None:
                 pooled.invalidate()  # in the middle of something
