@@ -8,12 +8,17 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 from faults.postgres_servers import QUICK_NOT_DURABLE, with_database
+from hypothesis import settings
 
 from sweeper.ledger.database import Database
 from sweeper.ledger.embedded import ensure_server, stop_server
 from sweeper.ledger.mirror_access import MirrorAccess
 from sweeper.ledger.schema import upgrade
 from sweeper.search.mirror_study import open_storage
+
+# Nothing here depends on how fast a machine is, nor on luck: what one run tries, every run tries.
+settings.register_profile("sweeper", deadline=None, derandomize=True)
+settings.load_profile("sweeper")
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ def refused(content: Any) -> None:
         restore(content)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(path=st.sampled_from(paths(GOOD)), junk=JUNK)
 def test_any_changed_field_is_refused_or_harmless(path: tuple, junk: Any) -> None:
     try:
@@ -68,14 +68,14 @@ def test_any_changed_field_is_refused_or_harmless(path: tuple, junk: Any) -> Non
         return
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.binary(max_size=300))
 def test_arbitrary_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(CheckpointCorrupt):
         parse_manifest(data)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(body=st.binary(max_size=200) | st.text(alphabet='[]{}",:0123456789eE.-+tfn', max_size=200).map(str.encode))
 def test_arbitrary_content_under_a_good_seal_is_refused(body: bytes) -> None:
     sealed = b'{"digest":"' + digest_of(body).encode() + b'","content":' + body + b"}"

@@ -30,7 +30,7 @@ def memory_store() -> ObjectStore:
     return open_store(f"memory://{uuid.uuid4().hex}")
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(sizes=SIZES, gap=st.sampled_from([0, 1, 63]), tree=JSON_VALUES, metrics=JSON_VALUES)
 def test_any_layout_comes_back_as_it_was(memory_store: ObjectStore, sizes: list[int], gap: int, tree, metrics) -> None:
     layout = layout_of(sizes, gap=gap, tree=tree)

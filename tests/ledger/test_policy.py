@@ -24,7 +24,7 @@ POLICIES = st.builds(
 COUNTERS = st.builds(Counters, crashes=st.integers(0, 6), no_progress=st.integers(0, 6))
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     policy=POLICIES,
     before=COUNTERS,

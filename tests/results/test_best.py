@@ -4,7 +4,7 @@ import math
 
 import optuna
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sweeper.errors import UserError
@@ -29,7 +29,6 @@ def optunas_best(rows: list[list[float]], directions: list[Direction]) -> list[i
     directions=st.lists(st.sampled_from(Direction), min_size=1, max_size=3),
     rows=st.lists(st.tuples(values, values, values), max_size=12),
 )
-@settings(deadline=None)
 def test_the_front_is_optunas(directions: list[Direction], rows: list[tuple[float, ...]]) -> None:
     cut = [list(row[: len(directions)]) for row in rows]
     found = best_numbers(dict(enumerate(cut)), directions)

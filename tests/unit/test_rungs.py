@@ -75,7 +75,7 @@ def built(case: tuple[int, int, int, dict[str, Json], float], *, restarts: float
 
 
 @given(case=worlds)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_every_search_ends_with_each_trial_once_at_a_rung_and_somebody_at_the_end(
     case: tuple[int, int, int, dict[str, Json], float],
 ) -> None:
@@ -95,7 +95,7 @@ def test_every_search_ends_with_each_trial_once_at_a_rung_and_somebody_at_the_en
 
 
 @given(case=worlds, restarts=st.sampled_from([0.1, 0.9]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_coordinator_that_restarts_decides_as_one_that_does_not(
     case: tuple[int, int, int, dict[str, Json], float], restarts: float
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_coordinator_that_restarts_decides_as_one_that_does_not(
 
 
 @given(case=worlds)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_promotion_never_lets_more_than_the_share_of_a_rung_go_on(
     case: tuple[int, int, int, dict[str, Json], float],
 ) -> None:
@@ -284,7 +284,7 @@ def test_hyperband_fills_the_papers_brackets_by_number() -> None:
 
 
 @given(seed=st.integers(0, 10_000), places=st.integers(1, 5))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_hyperband_waits_for_a_whole_rung_and_lets_its_best_third_go_on(seed: int, places: int) -> None:
     curve = noisy(seed).curve
     world = World(spec=spec_of(HYPERBAND, 9 + 5 + 3), curve=curve, length=9, places=places).run()

@@ -54,7 +54,7 @@ cases = st.tuples(st.integers(0, 10_000), st.integers(1, 14), st.integers(1, 5))
 
 
 @given(case=cases)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_worst_follow_the_best_and_everybody_trains_to_the_end(case: tuple[int, int, int]) -> None:
     seed, n_trials, places = case
     found = world(seed, n_trials, places=places)
@@ -75,7 +75,7 @@ def test_the_worst_follow_the_best_and_everybody_trains_to_the_end(case: tuple[i
 
 
 @given(case=cases, restarts=st.sampled_from([0.1, 0.9]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_restarted_coordinator_draws_the_same_heirs_and_parameters(
     case: tuple[int, int, int], restarts: float
 ) -> None:
@@ -88,7 +88,7 @@ def test_a_restarted_coordinator_draws_the_same_heirs_and_parameters(
 
 
 @given(case=cases)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_members_that_fail_hold_nobody_up(case: tuple[int, int, int]) -> None:
     seed, n_trials, places = case
     found = world(seed, n_trials, places=places, crashes=0.03)
@@ -196,6 +196,12 @@ def test_what_is_explored_stays_in_its_dimension(
     value = resampled(dimension, start)
     assert fits(value, dimension)
     assert fits(perturbed(value, dimension, factor=factor, upwards=upwards), dimension)
+
+
+def test_the_last_value_of_a_grid_is_never_above_its_end() -> None:
+    tenths = FloatRange(low=0.0, high=0.3, step=0.1)
+    assert resampled(tenths, 0.99) == 0.3
+    assert perturbed(0.2, tenths, factor=2.0, upwards=True) == 0.3
 
 
 def test_a_small_integer_moves_although_its_factor_rounds_to_itself() -> None:

@@ -87,7 +87,7 @@ def _within(dimension: FloatRange | IntRange, wanted: float) -> float | int:
 def _on_grid(dimension: FloatRange | IntRange, index: int) -> float | int:
     if isinstance(dimension, IntRange):
         return dimension.low + index * dimension.step
-    return float(dimension.low + index * (dimension.step or 0.0))
+    return min(float(dimension.low + index * (dimension.step or 0.0)), float(dimension.high))  # 3 * 0.1 is above 0.3
 
 
 def _last(dimension: FloatRange | IntRange) -> int:
