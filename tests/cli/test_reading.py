@@ -195,6 +195,7 @@ def test_without_any_ledger_nothing_is_started(
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.slow
 def test_a_database_that_is_not_there_is_one_message_without_the_password(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,8 @@ from sweeper.errors import LedgerUnavailable
 from sweeper.ledger.embedded import ensure_server, stop_server
 from sweeper.ledger.statements import MAX_CONNECTIONS, Database
 
+pytestmark = pytest.mark.slow
+
 ByPort = Callable[..., str]
 BACKEND = sa.text("SELECT pg_backend_pid()")
 

@@ -21,6 +21,8 @@ from psycopg.conninfo import conninfo_to_dict
 from sweeper.errors import LedgerUnavailable
 from sweeper.ledger.database import Database, open_database
 
+pytestmark = pytest.mark.slow
+
 PGBOUNCER = shutil.which("pgbouncer", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
 
 

@@ -29,6 +29,8 @@ from tests.conftest import _database
 from tests.ledger.search_world import SearchWorld
 from tests.ledger.world import HEARTBEAT_S, LEASE_S, Clock, World, new_trial
 
+pytestmark = pytest.mark.slow
+
 FINISHED, PENDING, RUNNING = 30_000, 5_000, 200
 
 POPULATE = f"""

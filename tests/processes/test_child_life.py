@@ -244,6 +244,7 @@ def test_pools_and_programs_of_user_code_can_be_terminated(lab: Lab) -> None:
     assert value(lab.run("terminate_program").last) == -signal.SIGTERM
 
 
+@pytest.mark.slow
 def test_fifty_children_in_a_row_leave_nothing_behind(lab: Lab) -> None:
     def held() -> tuple[int, int]:
         ours = len(os.listdir("/proc/self/fd"))  # noqa: PTH208

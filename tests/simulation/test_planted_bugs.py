@@ -18,6 +18,8 @@ from .faults import Rates
 from .promises import Broken
 from .scenario import Scenario, Shape
 
+pytestmark = pytest.mark.slow
+
 FEW = 12
 
 

@@ -15,6 +15,8 @@ import sweeper
 from sweeper.errors import StateMismatch
 from tests.trial.lone_worker import START, LoneWorker, Save, assert_resumes_exactly
 
+pytestmark = pytest.mark.slow
+
 COUNT = 13
 
 
