@@ -37,7 +37,12 @@ def search_end(plan: SearchPlan, records: Records, *, elapsed_s: float) -> Searc
     used = records.next_number >= spec.n_trials
     if limits.timeout_s is not None and elapsed_s >= limits.timeout_s and (records.open or not used):
         return SearchEnd(kind="stopped", reason=f"the time is up: {limits.timeout_s:g} s")
-    return SearchEnd(kind="done", reason=f"all of its {spec.n_trials} trials are done") if used else None
+    if not used:
+        return None
+    if records.next_number > spec.n_trials:
+        found = f"n_trials={spec.n_trials}, and it has {records.next_number} trials already"
+        return SearchEnd(kind="done", reason=found)
+    return SearchEnd(kind="done", reason=f"all of its {spec.n_trials} trials are done")
 
 
 def is_good_enough(plan: SearchPlan, records: Records) -> bool:

@@ -60,6 +60,11 @@ def test_the_same_command_again_trains_nothing_and_a_larger_total_only_what_is_n
     assert run.sequence()[:4] == first
     assert len({str(params) for params in run.sequence()}) == 8
     assert [len(run.world.attempts(number)) for number in range(8)] == [1] * 8
+    run.kill()
+    fewer = run.start(spec=search(n_trials=4)).run()
+    assert (fewer.counts, fewer.end) == (
+        {COMPLETED: 8}, SearchEnd(kind="done", reason="n_trials=4, and it has 8 trials already")
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("sampler", [TPE])
