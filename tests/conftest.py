@@ -14,7 +14,6 @@ from sweeper.ledger.database import Database
 from sweeper.ledger.embedded import ensure_server, stop_server
 from sweeper.ledger.mirror_access import MirrorAccess
 from sweeper.ledger.schema import upgrade
-from sweeper.search.mirror_study import open_storage
 
 # Nothing here depends on how fast a machine is, nor on luck: what one run tries, every run tries.
 settings.register_profile("sweeper", deadline=None, derandomize=True)
@@ -47,6 +46,8 @@ def ledger_template(postgres_server: str) -> str:
 @pytest.fixture(scope="session")
 def mirror_template(postgres_server: str, ledger_template: str) -> str:
     """Name of a database with our tables and Optuna's (one fixture here: two would both create it)."""
+    from sweeper.search.mirror_study import open_storage  # Optuna: most tests have no use for its import
+
     with psycopg.connect(postgres_server, autocommit=True) as admin:
         admin.execute(f"CREATE DATABASE mirror_template TEMPLATE {ledger_template}")
     storage = open_storage(MirrorAccess(with_database(postgres_server, "mirror_template")))

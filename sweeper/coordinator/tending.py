@@ -55,10 +55,8 @@ class Tending:
         self._lease_due_s = float("-inf")
 
     def drop(self, asker_id: AskerId) -> None:
-        """That asker's request was withdrawn; if it led the sweep, somebody else may now."""
+        """That asker's request was withdrawn."""
         self.askers = tuple(asker for asker in self.askers if asker.asker_id != asker_id)
-        if self.fence is None:
-            self._lease_due_s = float("-inf")
 
     def release(self) -> None:
         """Give the sweep's lease back."""

@@ -54,8 +54,9 @@ class Prepared:
     work: Work
     roles: Mapping[str, Role]
     asked: AskedRole | None
-    is_search: bool
     """What `sweeper worker`, `coordinate` or `check` want of it; None in the command itself."""
+    is_search: bool
+    """Whether its sweep is a search, and not a grid of given jobs."""
 
     @property
     def is_check(self) -> bool:

@@ -31,7 +31,7 @@ from sweeper.hydra.search_settings import SearchSettings
 from sweeper.hydra.space_function import SpaceFunction
 from sweeper.launch.begun_trials import check_begun_trials
 from sweeper.launch.search_end import say_search_end
-from sweeper.launch.telling import FailureLog, nothing_to_run, what_failed
+from sweeper.launch.telling import FailureLog
 from sweeper.ledger.matching import search_notices
 from sweeper.ledger.proposals import history
 from sweeper.ledger.reads import trials as read_trials
@@ -221,17 +221,11 @@ class Search:
                     progress=sink,
                     search=plan,
                 )
-                self._advise(sweep, end, sink)
+                found = read_trials(backends.database, sweep.sweep_id)
+                sink.advise(sweep.name, found, done=end.kind == "done")
                 return end
             finally:
                 sink.close()
-
-    def _advise(self, sweep: Sweep, end: CoordinatorEnd, sink: FailureLog) -> None:
-        found = read_trials(self._command.backends.database, sweep.sweep_id)
-        if end.kind == "done" and found and not sink.happened:
-            sink.note(nothing_to_run(sweep.name, found))
-        if advice := what_failed(sweep.name, found):
-            sink.note(advice)
 
     def _returned(self, sweep: Sweep, composer: HydraComposer, end: CoordinatorEnd) -> list[Batch]:
         database, folder = self._command.backends.database, Path(sweep.sweep_dir)

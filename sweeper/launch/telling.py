@@ -44,6 +44,19 @@ class FailureLog:
         """Pass it on."""
         self._sink.note(text)
 
+    def advise(self, name: str, trials: Sequence[Trial], *, done: bool) -> None:
+        """Say what a person should know of a sweep at its command's end: that nothing was left to train, what failed.
+
+        Args:
+            name: the sweep's.
+            trials: all of them.
+            done: whether the command had nothing left to do when it ended.
+        """
+        if done and trials and not self.happened:
+            self.note(nothing_to_run(name, trials))
+        if advice := what_failed(name, trials):
+            self.note(advice)
+
     def close(self) -> None:
         """Pass it on."""
         self._sink.close()

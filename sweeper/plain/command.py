@@ -19,7 +19,7 @@ from sweeper.launch.console import log_above_display
 from sweeper.launch.local_workers import WorkerStarter
 from sweeper.launch.search_end import say_search_end
 from sweeper.launch.task import check_same_task
-from sweeper.launch.telling import FailureLog, nothing_to_run, what_failed
+from sweeper.launch.telling import FailureLog
 from sweeper.ledger.matching import search_notices
 from sweeper.ledger.reads import trials as read_trials
 from sweeper.ledger.sweeps import find_sweep
@@ -126,11 +126,7 @@ class Command:
             counts = ", ".join(f"{count} {state.value}" for state, count in end.counts.items() if count)
             sink.note(f"sweep {sweep.name!r} was interrupted ({end.reason}): {counts or 'no trials'}; {_AGAIN}")
             return
-        found = self._trials(sweep)
-        if end.kind == "done" and found and not sink.happened:
-            sink.note(nothing_to_run(sweep.name, found))
-        if advice := what_failed(sweep.name, found):
-            sink.note(advice)
+        sink.advise(sweep.name, self._trials(sweep), done=end.kind == "done")
 
     def _ended(self, sweep: Sweep, end: CoordinatorEnd) -> SweepResult:
         folder = Path(sweep.sweep_dir)

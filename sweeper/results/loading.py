@@ -67,6 +67,8 @@ def read_results(ledger: Statements, sweep: Sweep, *, reports: bool = True) -> S
 
 
 def _unreported(spec: SearchSpec, reports: Mapping[TrialId, Sequence[Report]]) -> tuple[str, ...]:
+    if not spec.constraints:
+        return ()
     told = {name for made in reports.values() for report in made for name in report.metrics}
     return tuple(dict.fromkeys(one.metric for one in spec.constraints if one.metric not in told))
 
