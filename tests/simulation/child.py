@@ -24,6 +24,7 @@ from sweeper.model.messages import (
 )
 from sweeper.model.staging import Layout, SaveFacts, TensorEntry
 from sweeper.model.waits import ExitStatus
+from sweeper.trial.session import SAVE_WAIT_S
 
 from .world import Process
 
@@ -73,7 +74,7 @@ class SimChild:
         self._in_flight: int | None = None
         self._save_due_s = 0.0
         self._wanted = False
-        self._hangs = False
+        self._leaves_by_s = float("inf")
         if restore_fd is not None and start.restore is not None:
             self._load(restore_fd, Restore(**start.restore))
         process.children.append(self)
@@ -167,7 +168,7 @@ class SimChild:
             self._later(self._random.uniform(0.5, 3.0), self._train)
 
     def _safe_point(self) -> bool:
-        """Act on what the worker said; True when that ended the child."""
+        """Act on what the worker said; True when nothing is trained after it."""
         stop = None
         for message in self._inbox:
             match message:
@@ -183,13 +184,19 @@ class SimChild:
         due = self._wanted or self._world.now_s >= self._save_due_s or (stop is not None and stop.save)
         if due and self._in_flight is None:
             self._save()
-        elif stop is not None and stop.save and (stop.seconds_left or 60.0) > 5.0 and self._random.random() < 0.9:
-            return False  # waits for the save in flight before its last one
+        elif stop is not None and stop.save and self._waits_on(stop):
+            self._later(0.2, self._safe_point)  # stands here until the one in flight has ended, then takes its last
+            return True
         if stop is None:
             return False
         self._tell(Stopped(kind=stop.kind, step=self.step))
         self._later(self._random.uniform(0.0, 0.5), lambda: self._exit(ExitStatus(code=75)))
         return True
+
+    def _waits_on(self, stop: Stop) -> bool:
+        patience_s = SAVE_WAIT_S if stop.seconds_left is None else stop.seconds_left
+        self._leaves_by_s = min(self._leaves_by_s, self._world.now_s + patience_s)
+        return self._world.now_s < self._leaves_by_s
 
     def _save(self) -> None:
         buffer = STATE.pack(self.step, self._total) + bytes(self._padding)
