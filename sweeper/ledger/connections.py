@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from psycopg import pq
+from psycopg import generators, pq
+from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 
 from sweeper.errors import UserError
@@ -18,7 +19,7 @@ STATEMENT_S = 10.0
 CANCEL_S = 1.0
 BUSY_AFTER = 20
 """Statements after which a connection is worth a look at where it leads; most commands make fewer."""
-PREPARE_AFTER = 3
+KEEP_AFTER = 3
 """Times that a statement comes before the server is asked to keep its plan."""
 KEEPALIVE = {
     "keepalives": 1,
@@ -45,7 +46,13 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     bound_s: float = STATEMENT_S
     _sent: int = 0
-    _only_cursor: psycopg.RawCursor[Any] | None = None  # Any: columns
+    _keeps_plans: bool = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # Any: as the driver's
+        super().__init__(*args, **kwargs)
+        self._times: dict[bytes, int] = {}
+        self._kept: dict[bytes, bytes] = {}
+        self._reader = Transformer(self)
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # Any: psycopg's generators
         """As psycopg's, with a bound; OperationalError without a SQLSTATE when it is reached."""
@@ -60,19 +67,50 @@ class BoundedConnection(psycopg.Connection[Any]):
                 raise psycopg.OperationalError(f"no answer within {bound_s:g} s") from error
             raise
 
-    def send(self, sql: bytes, values: Sequence[Any]) -> psycopg.Cursor[Any]:  # Any: parameters, columns
-        """Run a statement with numbered parameters.
+    def send(
+        self, sql: bytes, types: Sequence[int], values: Sequence[bytes | None]
+    ) -> tuple[tuple[bytes | None, ...], list[tuple[Any, ...]]]:  # Any: columns
+        """Run a statement with numbered parameters, straight through libpq; give the columns' names, and all rows.
 
-        Its result is on the connection's one cursor, since making one takes as long as sending.
+        Args:
+            sql: with `$1`, `$2`, …
+            types: object ids of the parameters' types.
+            values: the parameters as text.
+
+        Raises:
+            psycopg.Error: as a cursor of this connection would.
         """
         self._sent += 1
         if self._sent == BUSY_AFTER:
-            self._keep_plans()
-        if self._only_cursor is None:
-            self._only_cursor = psycopg.RawCursor(self)
-        return self._only_cursor.execute(sql, values)
+            self._look_where_it_leads()
+        name = self._name_of_plan(sql, types) if self._keeps_plans else None
+        if name is None:
+            self.pgconn.send_query_params(sql, values, types)
+        else:
+            self.pgconn.send_query_prepared(name, values)
+        result = self._result()
+        self._reader.set_pgresult(result)
+        names = tuple(result.fname(column) for column in range(result.nfields))
+        return names, self._reader.load_rows(0, result.ntuples, tuple)
 
-    def _keep_plans(self) -> None:
+    def _name_of_plan(self, sql: bytes, types: Sequence[int]) -> bytes | None:
+        name = self._kept.get(sql)
+        if name is None:
+            times = self._times[sql] = self._times.get(sql, 0) + 1
+            if times >= KEEP_AFTER:
+                name = b"sweeper_%d" % len(self._kept)
+                self.pgconn.send_prepare(name, sql, types)
+                self._result()
+                self._kept[sql] = name
+        return name
+
+    def _result(self) -> pq.abc.PGresult:
+        result: pq.abc.PGresult = self.wait(generators.execute(self.pgconn))[-1]
+        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            raise psycopg.errors.error_from_result(result, encoding="utf-8")
+        return result
+
+    def _look_where_it_leads(self) -> None:
         """Have the server keep the plans of statements that come again, if it is the server that we are talking to.
 
         Planning one of ours takes longer than running it. Behind a transaction pooler each statement may reach another
@@ -83,7 +121,7 @@ class BoundedConnection(psycopg.Connection[Any]):
             return
         # A kept plan stays while tables grow: made for ten rows, it would go on reading a million from end to end.
         self.execute("SET enable_seqscan = off")
-        self.prepare_threshold = PREPARE_AFTER
+        self._keeps_plans = True
 
     def _give_up(self) -> None:
         try:

@@ -80,11 +80,11 @@ class Database:
             LedgerUnavailable: no answer, lost connection, read-only server, deadlock, too many connections, …
             sqlalchemy.exc.DBAPIError: anything that repeating cannot mend (constraint, syntax): a bug.
         """
-        if isinstance(statement, sa.TextClause):
-            text = driver_text(statement)
+        text = driver_text(statement) if isinstance(statement, sa.TextClause) else None
+        if text is not None:
             given = {**parameters, "now": self._now()} if text.binds_now else parameters
             with self._sorted_errors():
-                return self._send(text, text.values(given))
+                return self._send(text, given)
         values = {**parameters, "now": self._now()} if _has_now(statement) else dict(parameters)
         with self._sorted_errors(), self._own_engine().connect() as connection:
             result = connection.execute(statement, values)
@@ -128,18 +128,15 @@ class Database:
             self._pid = os.getpid()
         return self._engine
 
-    def _send(self, text: DriverText, values: Sequence[Any]) -> Sequence[sa.Row[Any]]:  # Any: parameters, columns
+    def _send(self, text: DriverText, parameters: Mapping[str, Any]) -> Sequence[sa.Row[Any]]:  # Any: values, columns
         """Let the driver run it on a pooled connection. Whatever goes wrong comes as it would from SQLAlchemy."""
         pooled = connection = None
         try:
             pooled = self._own_engine().raw_connection()
             connection = pooled.driver_connection
             assert isinstance(connection, connections.BoundedConnection), "as `connect` made it"
-            cursor = connection.send(text.sql, values)
-            result = cursor.pgresult
-            if result is None or not result.nfields:
-                return ()
-            return rows_of(tuple(result.fname(column) for column in range(result.nfields)), cursor.fetchall())
+            names, rows = connection.send(text.sql, text.types, text.values(parameters))
+            return rows_of(names, rows) if names else ()
         except psycopg.Error as error:
             if pooled is not None and connection is not None and connection.closed:
                 pooled.invalidate(error)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from sweeper.ledger.database import Database
+from sweeper.ledger.sql import statement
 
 THEN = datetime(2031, 5, 4, 3, 2, 1, tzinfo=UTC)
 TIME = sa.text("SELECT coalesce(:now, statement_timestamp())")
-NAMED = sa.text("SELECT count(*) AS named FROM pg_class WHERE relname = :name")
+NAMED = statement("SELECT count(*) AS named FROM pg_class WHERE relname = :name")
+ECHO = statement("""
+SELECT :reason AS reason, :trial_id AS trial_id, :lease_s AS lease_s, :from_zero AS from_zero, :result AS result,
+       :now AS now, :texts AS texts, :steps AS steps, :values AS values
+""")
 PREPARED = sa.text("SELECT count(*) FROM pg_prepared_statements")
 
 
@@ -65,3 +72,49 @@ def test_a_new_connection_begins_without_plans(fresh_database: str) -> None:
 def test_a_parameter_that_is_missing_is_a_bug(fresh_database: str) -> None:
     with Database(fresh_database) as database, pytest.raises(KeyError, match="name"):
         database.run(NAMED)
+
+
+AWKWARD = [
+    "", "NULL", "null", "{}", 'a"b', "a\\b", "\\", "a,b", " ", "\n\t", "Ünïcødé 🙂", "'; --", "{a,\"b\"}", "%s $1 :x"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("times", [1, 40], ids=["sent whole", "kept plan"])
+def test_parameters_arrive_as_they_were_given(fresh_database: str, times: int) -> None:
+    given = {
+        "reason": AWKWARD[4], "trial_id": 2**63 - 1, "lease_s": 1e-300, "from_zero": False,
+        "result": {"text": AWKWARD, "n": [1, None, 1.0]}, "texts": [*AWKWARD, None], "steps": [-(2**63), 0, None],
+        "values": [-0.0, 0.1, 1e300, math.inf, -math.inf, None],
+    }  # fmt: skip
+    with Database(fresh_database, now=lambda: THEN) as database:
+        for _ in range(times):
+            rows = database.run(ECHO, given)
+    assert dict(rows[0]._mapping) == {**given, "now": THEN}
+    assert math.copysign(1, rows[0].values[0]) == -1
+
+
+def test_no_value_is_null_for_every_type(fresh_database: str) -> None:
+    names = ("reason", "trial_id", "lease_s", "from_zero", "result", "texts", "steps", "values")
+    with Database(fresh_database) as database:
+        assert set(database.run(ECHO, dict.fromkeys(names))[0]) == {None}
+        given = {**dict.fromkeys(names), "values": [], "lease_s": math.nan}
+        row = database.run(ECHO, given)[0]
+        assert row.values == []
+        assert math.isnan(row.lease_s)
+
+
+@pytest.mark.parametrize("given", [{"reason": "a\0b"}, {"texts": ["a\0b"]}], ids=["text", "array"])
+def test_text_is_never_cut_at_a_nul(fresh_database: str, given: dict[str, Any]) -> None:
+    """The protocol between client and server ends a text there, without a word."""
+    names = ("reason", "trial_id", "lease_s", "from_zero", "result", "texts", "steps", "values")
+    with Database(fresh_database) as database, pytest.raises(sa.exc.DataError, match="NUL"):
+        database.run(ECHO, {**dict.fromkeys(names), **given})
+
+
+def test_errors_of_the_server_are_sorted_by_its_state(fresh_database: str) -> None:
+    divided = statement("SELECT 1 / :trial_id AS x")
+    with Database(fresh_database) as database:
+        for _ in range(40):
+            with pytest.raises(sa.exc.DataError, match="division by zero"):
+                database.run(divided, {"trial_id": 0})
+        assert database.run(divided, {"trial_id": 1})[0].x == 1
