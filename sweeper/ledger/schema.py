@@ -13,7 +13,7 @@ from sweeper.errors import LedgerUnavailable, UserError
 from sweeper.ledger.first_contact import insist
 from sweeper.ledger.statements import Database, Statements
 
-SCHEMA_VERSION = "0002"
+SCHEMA_VERSION = "0003"
 """Newest revision in `migrations/versions`: four digits, in order (a test compares them)."""
 MIGRATION_LOCK = 0x5357_4545_5045_5221
 """Key of the advisory lock that migrations hold to the end of their transaction (never for a session: poolers)."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from sweeper.ledger.tables import SCHEMA, checkpoints, metadata, moment, one_of, sweeps, trials
+from sweeper.ledger.row_rules import one_of
+from sweeper.ledger.tables import SCHEMA, checkpoints, metadata, moment, sweeps, trials
 from sweeper.model.search import DecisionKind
 from sweeper.model.states import PinReason, PointSource
 

@@ -1,18 +1,18 @@
 """The ledger's tables: schema `sweeper`, the only truth about what ran. Those of a search alone: `search_tables`.
 
-CHECK constraints tie columns to states, so a row that contradicts itself cannot be written by anyone. Who may move a
-trial from where to where is `sweeper.model.states.TRANSITIONS`; the statements that do it are in the sibling modules.
-Tagged JSON is kept as `json`, never `jsonb`: `jsonb` rewrites `1e300` as an integer and `1.0` by value (TRUTH).
+Constraints tie columns to states, so a row that contradicts itself cannot be written by anyone; those of the tables
+that every heartbeat, grant and ending writes are `row_rules`. Who may move a trial from where to where is
+`sweeper.model.states.TRANSITIONS`; the statements that do it are in the sibling modules. Tagged JSON is kept as `json`,
+never `jsonb`: `jsonb` rewrites `1e300` as an integer and `1.0` by value (TRUTH).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
-from enum import StrEnum
 
 import sqlalchemy as sa
 
+from sweeper.ledger.row_rules import RowRules, one_of
 from sweeper.model.states import (
     FINAL_STATES,
     AttemptOutcome,
@@ -37,11 +37,6 @@ metadata = sa.MetaData(
 )
 
 
-def one_of(column: str, values: Iterable[StrEnum]) -> str:
-    """Give the CHECK that a column holds one of the values."""
-    return f"{column} IN ({', '.join(repr(value.value) for value in values)})"
-
-
 def _count(name: str, *, comment: str | None = None) -> sa.Column[int]:
     return sa.Column(name, sa.Integer, nullable=False, server_default=sa.text("0"), comment=comment)
 
@@ -59,7 +54,7 @@ def moment(name: str, *, nullable: bool = False) -> sa.Column[datetime]:
     return sa.Column(name, sa.DateTime(timezone=True), nullable=nullable)
 
 
-_FINAL = one_of("state", sorted(FINAL_STATES))
+_FINAL = one_of("NEW.state", sorted(FINAL_STATES))
 
 ledger = sa.Table(
     "ledger",
@@ -176,37 +171,36 @@ trials = sa.Table(
     # The projection into an Optuna study.
     sa.Column("version", sa.BigInteger, nullable=False, server_default=sa.text("1")),
     _big_count("mirrored_version"),
-    sa.CheckConstraint(one_of("state", TrialState), name="state"),
-    sa.CheckConstraint(
-        "(state = 'running') = (lease_id IS NOT NULL)"
-        " AND (state = 'running') = (worker_id IS NOT NULL)"
-        " AND (state = 'running') = (lease_expires_at IS NOT NULL)",
-        name="running_is_leased",
-    ),
-    sa.CheckConstraint("state <> 'running' OR (fence >= 1 AND attempts >= 1)", name="running_is_fenced"),
-    sa.CheckConstraint(f"({_FINAL}) = (finished_at IS NOT NULL)", name="final_is_finished"),
-    sa.CheckConstraint("result IS NULL OR state IN ('completed', 'pruned')", name="result_is_final"),
-    sa.CheckConstraint(f"({_FINAL}) OR (outcome_key IS NULL AND NOT outcome_stored)", name="outcome_is_final"),
-    sa.CheckConstraint("state NOT IN ('completed', 'pruned') OR fence >= 1", name="finished_ran"),
-    sa.CheckConstraint("(outcome_key IS NULL) = (outcome_hash IS NULL)", name="outcome_is_whole"),
-    sa.CheckConstraint("NOT outcome_stored OR outcome_key IS NOT NULL", name="stored_outcome_is_named"),
-    sa.CheckConstraint("(head_id IS NULL) = (head_step IS NULL)", name="head_is_whole"),
-    sa.CheckConstraint("(crash_host IS NULL) = (crashed_at IS NULL)", name="crash_is_whole"),
-    sa.CheckConstraint(one_of("fault", ObjectiveFault), name="fault"),
-    sa.CheckConstraint("fault IS NULL OR state = 'failed'", name="fault_is_failed"),
-    sa.CheckConstraint(one_of("stop_kind", SearchStopKind), name="stop_kind"),
-    sa.CheckConstraint(
-        "(stop_kind IS NULL) = (stop_step IS NULL) AND (stop_kind IS NULL) = (stop_reason IS NULL)",
-        name="stop_is_whole",
-    ),
-    sa.CheckConstraint("stop_kind IS NULL OR state IN ('pending', 'running', 'pruned')", name="stop_is_open"),
-    sa.CheckConstraint(
-        "number >= 0 AND lineage >= 0 AND fence >= 0 AND attempts >= 0 AND crashes >= 0 AND no_progress >= 0"
-        " AND step >= 0 AND saved_seq >= 0 AND version >= mirrored_version",
-        name="counters",
-    ),
+    # Of what heartbeats write; the rest is in TRIAL_RULES.
+    sa.CheckConstraint("(state = 'running') = (lease_expires_at IS NOT NULL) AND step >= 0", name="heartbeat"),
     sa.UniqueConstraint("sweep_id", "config_hash"),
     postgresql_with={"fillfactor": 80},
+)
+TRIAL_RULES = RowRules(
+    trials,
+    {
+        "state": one_of("NEW.state", TrialState),
+        "running_is_leased": "(NEW.state = 'running') = (NEW.lease_id IS NOT NULL)"
+        " AND (NEW.state = 'running') = (NEW.worker_id IS NOT NULL)",
+        "running_is_fenced": "NEW.state <> 'running' OR (NEW.fence >= 1 AND NEW.attempts >= 1)",
+        "final_is_finished": f"({_FINAL}) = (NEW.finished_at IS NOT NULL)",
+        "result_is_final": "NEW.result IS NULL OR NEW.state IN ('completed', 'pruned')",
+        "outcome_is_final": f"({_FINAL}) OR (NEW.outcome_key IS NULL AND NOT NEW.outcome_stored)",
+        "finished_ran": "NEW.state NOT IN ('completed', 'pruned') OR NEW.fence >= 1",
+        "outcome_is_whole": "(NEW.outcome_key IS NULL) = (NEW.outcome_hash IS NULL)",
+        "stored_outcome_is_named": "NOT NEW.outcome_stored OR NEW.outcome_key IS NOT NULL",
+        "head_is_whole": "(NEW.head_id IS NULL) = (NEW.head_step IS NULL)",
+        "crash_is_whole": "(NEW.crash_host IS NULL) = (NEW.crashed_at IS NULL)",
+        "fault": one_of("NEW.fault", ObjectiveFault),
+        "fault_is_failed": "NEW.fault IS NULL OR NEW.state = 'failed'",
+        "stop_kind": one_of("NEW.stop_kind", SearchStopKind),
+        "stop_is_whole": "(NEW.stop_kind IS NULL) = (NEW.stop_step IS NULL)"
+        " AND (NEW.stop_kind IS NULL) = (NEW.stop_reason IS NULL)",
+        "stop_is_open": "NEW.stop_kind IS NULL OR NEW.state IN ('pending', 'running', 'pruned')",
+        "counters": "NEW.number >= 0 AND NEW.lineage >= 0 AND NEW.fence >= 0 AND NEW.attempts >= 0"
+        " AND NEW.crashes >= 0 AND NEW.no_progress >= 0 AND NEW.saved_seq >= 0"
+        " AND NEW.version >= NEW.mirrored_version",
+    },
 )
 sa.Index(
     "trials_pending",
@@ -311,17 +305,19 @@ attempts = sa.Table(
     sa.Column("exit_code", sa.Integer),
     sa.Column("last_step", sa.BigInteger),
     sa.Column("adopted_from", sa.Text),
-    sa.CheckConstraint(one_of("outcome", AttemptOutcome), name="outcome"),
-    sa.CheckConstraint(
-        one_of("led_to", [state for state in TrialState if state is not TrialState.RUNNING]), name="led_to"
-    ),
-    sa.CheckConstraint(
-        "(ended_at IS NULL) = (outcome IS NULL) AND (ended_at IS NULL) = (led_to IS NULL)", name="ends_once"
-    ),
-    sa.CheckConstraint("fence >= 1", name="fence"),
     sa.Index("attempts_trial_id_fence", "trial_id", "fence"),
     comment="append-only: opened by the grant, closed by exactly one ending",
     postgresql_with={"fillfactor": 80},
+)
+
+ATTEMPT_RULES = RowRules(
+    attempts,
+    {
+        "outcome": one_of("NEW.outcome", AttemptOutcome),
+        "led_to": one_of("NEW.led_to", [state for state in TrialState if state is not TrialState.RUNNING]),
+        "ends_once": "(NEW.ended_at IS NULL) = (NEW.outcome IS NULL) AND (NEW.ended_at IS NULL) = (NEW.led_to IS NULL)",
+        "fence": "NEW.fence >= 1",
+    },
 )
 
 checkpoints = sa.Table(

@@ -26,6 +26,13 @@ CATALOG = {
         " FROM information_schema.columns"
         " WHERE table_schema = 'sweeper' AND table_name <> 'alembic_version' ORDER BY 1, 2"
     ),
+    "functions": (
+        "SELECT proname, pg_get_functiondef(oid) AS definition FROM pg_proc"
+        " WHERE pronamespace = 'sweeper'::regnamespace ORDER BY 1"
+    ),
+    "triggers": (
+        "SELECT tgname, pg_get_triggerdef(oid) AS definition FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1"
+    ),
     "storage": (
         "SELECT relname, reloptions FROM pg_class WHERE relnamespace = 'sweeper'::regnamespace AND relkind = 'r'"
         " AND relname <> 'alembic_version' ORDER BY 1"
