@@ -26,7 +26,7 @@ class RowRules:
         """`rules`: conditions on the row `NEW`, by name; one that is null holds, as with a CHECK."""
         self.statements = _statements(table, rules)
         for text in self.statements:
-            sa.event.listen(table, "after_create", sa.DDL(text.replace("%", "%%")))
+            sa.event.listen(table, "after_create", sa.DDL(text.replace("%", "%%")))  # type: ignore[no-untyped-call]
 
 
 def _statements(table: sa.Table, rules: Mapping[str, str]) -> tuple[str, str]:
