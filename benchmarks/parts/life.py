@@ -98,11 +98,12 @@ def worker(part: Part) -> None:
         idling = Idling(random.random, first_s=settings.first_poll_s, most_s=settings.poll_s)
 
         def one() -> bool:
-            grant = me.lease()
+            grant = me.lease(scarce=idling.scarce)
             if grant is None:
+                idling.found_none(time.monotonic())
                 time.sleep(idling.next_s(time.monotonic()))
                 return False
-            idling.reset()
+            idling.found()
             _live(database, grant, batched=part.batched)
             return True
 
@@ -154,7 +155,7 @@ def _live(database: Database, grant: Grant, *, batched: bool) -> None:
     value = objective(grant.params)
     reports = [Report(step=step, at_step=step, value=value + 1 / step) for step in range(1, REPORTS + 1)]
     for some in [reports] if batched else [[report] for report in reports]:
-        record_reports(database, grant.lease, some, lease_s=LEASE.lease_s, heartbeat_s=LEASE.heartbeat_s)
+        record_reports(database, grant.lease, some, lease_s=LEASE.lease_s, heartbeat_s=LEASE.heartbeat_s, durable=False)
     commit_result(
         database, grant.lease, state=TrialState.COMPLETED, outcome=AttemptOutcome.COMPLETED, result=value,
         reason="returned", outcome_key=f"trials/{grant.config_hash}/outcome.json", outcome_hash="0" * 64,

@@ -90,8 +90,8 @@ class Worker:
         self._floor = 0
         register_worker(database, record, sweep_id=sweep_id)
 
-    def lease(self) -> Grant | None:
-        """Ask for a trial."""
+    def lease(self, *, scarce: bool = False) -> Grant | None:
+        """Ask for a trial; `scarce`: there is probably none."""
         grant = lease_trial(
             self._database,
             sweep_id=self._sweep_id,
@@ -103,6 +103,7 @@ class Worker:
             host="bench",
             threads=1,
             number_floor=self._floor,
+            scarce=scarce,
         )
         if grant is not None:
             self._floor = grant.number

@@ -12,8 +12,9 @@ from sweeper.model.states import TrialState
 TURNS: Final = 20
 """Turns over which it is counted how many trials end in one. Many more of them pass while a long trial trains, so
 that trials which happen to end at once are not taken for a stream of short ones."""
-SPARE: Final = 1.5
-"""Times as many as usually end in a turn may wait, since they do not end evenly."""
+SPARE: Final = 3.0
+"""Times as many as usually end in a turn may wait: they do not end evenly, and where machines are busy a turn is late.
+With half of this four workers of trivial trials found none every fourth time."""
 
 
 class Demand:

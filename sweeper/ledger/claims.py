@@ -108,6 +108,17 @@ LEASE_BEYOND: Final = _lease(
 versions, walking over them makes claims four times slower within seconds. Finds nothing below the floor."""
 
 
+ANYTHING_TO_LEASE: Final = statement(f"""
+SELECT coalesce(
+    (SELECT true FROM sweeper.trials t
+     WHERE t.sweep_id = :sweep_id AND t.state = 'pending' AND (t.available_at IS NULL OR t.available_at <= {NOW})
+     ORDER BY t.priority DESC, t.number LIMIT 1),
+    (SELECT true FROM sweeper.trials t WHERE t.state = 'running' AND t.lease_id = :lease_id),
+    false) AS found
+""")
+"""Whether a claim could find anything, be it what this lease id was granted already: a tenth of a claim's work."""
+
+
 def grant_of(row: sa.Row[Any]) -> Grant:
     """Read a row of either."""
     return Grant(

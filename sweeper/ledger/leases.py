@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from sweeper.ids import LeaseId, SweepId, TrialId, TrialNumber, WorkerId
 from sweeper.ledger import endings
-from sweeper.ledger.claims import LEASE_ANY, LEASE_BEYOND, grant_of
+from sweeper.ledger.claims import ANYTHING_TO_LEASE, LEASE_ANY, LEASE_BEYOND, grant_of
 from sweeper.ledger.guards import EXTENDED, HELD, NOW, held, receipt, refusal, replayed
 from sweeper.ledger.pulse import AWAKE, TOUCHED, heartbeat_of
 from sweeper.ledger.rows import STOP, stop_of
@@ -156,6 +156,7 @@ def lease_trial(
     host: str,
     threads: int | None,
     number_floor: int = 0,
+    scarce: bool = False,
 ) -> Grant | None:
     """Give the worker the best trial that is requested, pending and available; None when there is none.
 
@@ -165,6 +166,8 @@ def lease_trial(
 
     Repeated with the same lease id it gives the same grant while that lease is held, and None once it has ended: draw
     a new id for each new wish.
+
+    `scarce`: there is probably none, so look first, which is less work; who only looks is not seen to be asking.
     """
     parameters = {
         "now": db.now,
@@ -179,8 +182,15 @@ def lease_trial(
         "number_floor": number_floor,
         "code": CODE,
     }
-    grant = _claim(db, LEASE_BEYOND, parameters) if number_floor > 0 else None
-    return grant or _claim(db, LEASE_ANY, parameters)
+    looking = {"now": db.now, "sweep_id": sweep_id, "lease_id": lease_id}
+    if scarce and not db.run(ANYTHING_TO_LEASE, looking)[0].found:
+        return None
+    if number_floor > 0:
+        if (grant := _claim(db, LEASE_BEYOND, parameters)) is not None:
+            return grant
+        if not scarce and not db.run(ANYTHING_TO_LEASE, looking)[0].found:
+            return None
+    return _claim(db, LEASE_ANY, parameters)
 
 
 def _claim(db: Statements, claim: sa.TextClause, parameters: Mapping[str, Any]) -> Grant | None:

@@ -65,7 +65,8 @@ _RECORD_REPORTS = statement(f"""
 WITH renewed AS (
     UPDATE sweeper.trials t SET {EXTENDED}, step = greatest(t.step, :step)
     WHERE {HELD}
-    RETURNING t.trial_id, t.fence, {STOP}
+    RETURNING t.trial_id, t.fence, {STOP}, set_config(
+        'synchronous_commit', CASE WHEN :durable THEN current_setting('synchronous_commit') ELSE 'off' END, true)
 ), recorded AS (
     INSERT INTO sweeper.reports AS old (trial_id, step, at_step, value, metrics, fence, reported_at)
     SELECT h.trial_id, r.step, r.at_step, r.value, CAST(r.metrics AS json), h.fence, {NOW}
@@ -146,13 +147,21 @@ WHERE t.trial_id = :trial_id AND t.version = :version AND NOT t.outcome_stored
 
 
 def record_reports(
-    db: Statements, lease: Lease, reports: Sequence[Report], *, lease_s: float, heartbeat_s: float | None = None
+    db: Statements,
+    lease: Lease,
+    reports: Sequence[Report],
+    *,
+    lease_s: float,
+    heartbeat_s: float | None = None,
+    durable: bool = True,
 ) -> SearchStop | None:
     """Write intermediate values, and renew the lease. A fence's first value of a step stays; a higher one replaces it.
 
     Gives what the search has decided about the trial, for its holder to obey.
 
-    Unlike a bare heartbeat it waits for the disk: nobody would repeat a report that a failing server forgot.
+    Args:
+        durable: whether to wait for the disk. A failing server may forget the last second of what did not wait, so the
+            holder writes it once more; whatever is decided on it meanwhile waits for the disk, with all before it.
 
     Raises:
         LeaseLost: the lease has ended; the reports (of the current thousand, if there are more) are not in the ledger.
@@ -169,6 +178,7 @@ def record_reports(
             **held(lease),
             "lease_s": lease_s,
             "heartbeat_s": heartbeat_of(lease_s, heartbeat_s),
+            "durable": durable,
             "step": max((report.at_step for report in batch), default=0),
             "steps": [report.step for report in batch],
             "at_steps": [report.at_step for report in batch],

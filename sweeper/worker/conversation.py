@@ -83,7 +83,8 @@ class Conversation:
         drain_s, patient_s = self._worker.drain.deadline_s, self._reporting.patient_to_s
         times = [self._keeper.due_s, self._saving.wake_at_s, drain_s, patient_s]
         now_s, retry_at_s = self._worker.now_s(), self._worker.line.retry_at_s
-        speak_at_s = float("-inf") if self._saving.ready else self._reporting.wake_at_s
+        at_once = self._saving.ready or (gone and self._reporting.unsafe)
+        speak_at_s = float("-inf") if at_once else self._reporting.wake_at_s
         times.append(speak_at_s if retry_at_s is None else max(speak_at_s, retry_at_s))
         if now_s < self._give_up_at_s():
             times.append(self._give_up_at_s())
@@ -138,7 +139,7 @@ class Conversation:
             if self._saving.ready:
                 self._saving.commit()
                 self._keeper.beaten()
-            self._reporting.speak(hurry=self._last is not None)
+            self._reporting.speak(hurry=self._last is not None or self._child.exited is not None)
             self._keeper.beat(step=self._child.step)
             self._reporting.weigh()
         except LedgerUnavailable as error:
@@ -223,7 +224,7 @@ class Conversation:
         now_s = self._worker.now_s()
         if now_s >= self._worker.drain.deadline_s:
             return True
-        if not gone or self._saving.busy or self._reporting.unsent:
+        if not gone or self._saving.busy or self._reporting.unsafe:
             return False
         return not self._has_returned or self._reporting.settled or now_s >= self._give_up_at_s()
 

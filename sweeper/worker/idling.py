@@ -8,6 +8,9 @@ from typing import Final
 SHARE: Final = 0.1
 """Of the time without a trial: what a proposal that comes meanwhile waits at most. So short trials of a sequential
 search lose little, and a worker that is idle for long asks once in `most_s`."""
+LOOK_AFTER_S: Final = 0.1
+"""Without a trial for so long it is worth looking whether the sweep is over; where trials are short and many, somebody
+is always idle for a moment."""
 
 
 class Idling:
@@ -18,23 +21,27 @@ class Idling:
         self._first_s = first_s
         self._most_s = most_s
         self._since_s: float | None = None
-        self._look_due_s = float("-inf")
+        self._look_due_s = float("inf")
+        self.scarce = False
+        """Whether the last trial had to be waited for, so that the next one probably will be too."""
 
-    def looks_around(self, now_s: float) -> bool:
-        """Whether it is time to see to the dead, and whether the sweep is over: at once, then once in `most_s`."""
-        if now_s < self._look_due_s:
-            return False
-        self._look_due_s = now_s + self._most_s
-        return True
+    def found_none(self, now_s: float) -> bool:
+        """Take in that there was no trial; whether it is time to see to the dead, and whether the sweep is over."""
+        if self._since_s is None:
+            self._since_s, self._look_due_s = now_s, now_s + LOOK_AFTER_S
+        looks = now_s >= self._look_due_s
+        if looks:
+            self._look_due_s = now_s + self._most_s
+        self.scarce = not looks  # once in a while it is asked in earnest, and so seen by whoever counts workers
+        return looks
 
     def next_s(self, now_s: float) -> float:
         """Give the next pause in seconds."""
-        if self._since_s is None:
-            self._since_s = now_s
-        pause_s = min(max((now_s - self._since_s) * SHARE, self._first_s), self._most_s)
+        waited_s = 0.0 if self._since_s is None else now_s - self._since_s
+        pause_s = min(max(waited_s * SHARE, self._first_s), self._most_s)
         return pause_s * (1.0 - 0.5 * self._jitter())
 
-    def reset(self) -> None:
-        """There was a trial."""
+    def found(self) -> None:
+        """Take in that there was a trial."""
+        self.scarce = self._since_s is not None
         self._since_s = None
-        self._look_due_s = float("-inf")

@@ -57,14 +57,18 @@ class LeaseKeeper:
         )
         self.beaten()
 
-    def report(self, reports: Sequence[Report]) -> None:
-        """Write reports, which renews the lease as well. Errors as in `renew`."""
+    def report(self, reports: Sequence[Report], *, durable: bool) -> None:
+        """Write reports, which renews the lease as well. Errors as in `renew`.
+
+        `durable`: whether to wait for the disk, so that a server that fails can forget none of them.
+        """
         self.stop = record_reports(
             self._worker.parts.database,
             self._grant.lease,
             reports,
             lease_s=self._settings.lease_s,
             heartbeat_s=self._settings.heartbeat_s,
+            durable=durable,
         )
         self.beaten()
 

@@ -69,14 +69,14 @@ def _work(worker: WorkerState) -> Program[WorkerEnd]:
     settings = worker.parts.settings
     idling = Idling(worker.parts.jitter, first_s=settings.first_poll_s, most_s=settings.poll_s)
     while not worker.drain.active:
-        grant = yield from _lease(worker, floor)
+        grant = yield from _lease(worker, floor, scarce=idling.scarce)
         if grant is None:
-            if idling.looks_around(worker.now_s()) and (yield from _is_over(worker)):
+            if idling.found_none(worker.now_s()) and (yield from _is_over(worker)):
                 return WorkerEnd(status=EXIT_DONE, reason="the sweep is over")
             yield from worker.pause(Wait(until_s=worker.now_s() + idling.next_s(worker.now_s())))
             continue
         floor = grant.number
-        idling.reset()
+        idling.found()
         end = yield from attempt_program(worker, grant)
         if (complaint := health.learn(end)) is not None:
             log.error("this worker closes itself: %s", complaint)
@@ -88,7 +88,7 @@ def _work(worker: WorkerState) -> Program[WorkerEnd]:
     return WorkerEnd(status=EXIT_EVICTED, reason=worker.drain.reason)
 
 
-def _lease(worker: WorkerState, floor: int) -> Program[Grant | None]:
+def _lease(worker: WorkerState, floor: int, *, scarce: bool) -> Program[Grant | None]:
     """Ask for a trial; the number claimed last spares the database a walk past finished rows."""
     parts, settings = worker.parts, worker.parts.settings
     lease_id = LeaseId(parts.random_hex())
@@ -106,6 +106,7 @@ def _lease(worker: WorkerState, floor: int) -> Program[Grant | None]:
                 host=parts.record.host,
                 threads=settings.threads,
                 number_floor=floor,
+                scarce=scarce,
             )
         )
     )

@@ -1,10 +1,11 @@
 """A child's reports on their way to the ledger, and what the search makes of them on its way back.
 
-Reports are written together twice a second; where reports wait, each at once, and then the ledger is asked for its
-decision with short, bounded pauses until there is one. Where only timing would be lost, a report that comes to a rung
-waits too, but not for long: a trial that pauses there must not train on meanwhile, and an absent coordinator must not
-hold it. A decision that says more than *go on* has set the trial's stop
-in the same statement, so the stop is what is obeyed: one that is gone again (a trial promoted since) answers *go on*.
+Reports are written together twice a second, most times without waiting for the server's disk; every few seconds, and
+before an attempt ends, they are written once more and waited for. Where reports wait, each is written at once, and then
+the ledger is asked for its decision with short, bounded pauses until there is one. Where only timing would be lost, a
+report that comes to a rung waits too, but not for long: a trial that pauses there must not train on meanwhile, and an
+absent coordinator must not hold it. A decision that says more than *go on* has set the trial's stop in the same
+statement, so the stop is what is obeyed: one that is gone again (a trial promoted since) answers *go on*.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ log = logging.getLogger("sweeper.worker")
 
 REPORT_EVERY_S = 0.5
 """Reports are written together this often; the first of a child at once."""
+DURABLE_EVERY_S = 5.0
+"""For so long reports may be in the ledger without being safe from a failure of its server."""
 REPORT_BATCH = 500
 ASK_FIRST_S, ASK_MOST_S = 0.01, 0.25
 """Pauses between two looks for a decision. A coordinator decides within its turn, which is about as long."""
@@ -47,7 +50,8 @@ class Reporting:
         self._child = child
         self._trained_to = trained_to
         self._reports: list[Report] = []
-        self._due_s = float("-inf")
+        self._written: list[Report] = []
+        self._due_s = self._durable_due_s = float("-inf")
         self._furthest = -1
         self._at_steps: dict[int, int] = {}
         self._waiting: int | None = None
@@ -65,9 +69,9 @@ class Reporting:
         """Whether the child has made any report."""
 
     @property
-    def unsent(self) -> tuple[Report, ...]:
-        """Those that are not in the ledger yet."""
-        return tuple(self._reports)
+    def unsafe(self) -> tuple[Report, ...]:
+        """Those that are not in the ledger yet, or that its server could still forget."""
+        return (*self._written, *self._reports)
 
     @property
     def waiting(self) -> bool:
@@ -77,7 +81,7 @@ class Reporting:
     @property
     def settled(self) -> bool:
         """Whether nothing is left to tell, or to be told before a result may count."""
-        return not self._reports and not self._concluding
+        return not self.unsafe and not self._concluding
 
     @property
     def stop(self) -> SearchStop | None:
@@ -101,6 +105,8 @@ class Reporting:
         times = [float("inf")]
         if self._reports:
             times.append(float("-inf") if self.waiting else self._due_s)
+        if self._written:
+            times.append(self._durable_due_s)
         if self.waiting or self._concluding:
             times.append(self._ask_at_s)
         return min(times)
@@ -156,13 +162,16 @@ class Reporting:
     def speak(self, *, hurry: bool) -> None:
         """Write what is due, and ask for a decision that is awaited.
 
+        `hurry`: the child says no more, so all that it said is due, for good.
+
         Raises:
             LeaseLost: the trial is someone else's.
             LedgerUnavailable: unknown; call again.
         """
         now_s = self._worker.now_s()
-        if self._reports and (hurry or self.waiting or now_s >= self._due_s):
-            self._write(now_s)
+        durable = hurry or self.waiting or now_s >= self._durable_due_s
+        if self.unsafe if durable else self._reports and now_s >= self._due_s:
+            self._write(now_s, durable=durable)
         if now_s < self._ask_at_s:
             return
         if self._waiting is not None:
@@ -182,13 +191,16 @@ class Reporting:
         self._ask_at_s = float("-inf")
         self._backoff.reset()
 
-    def _write(self, now_s: float) -> None:
-        while self._reports:
-            batch = self._reports[:REPORT_BATCH]
-            self._keeper.report(batch)
-            del self._reports[: len(batch)]
-            self._furthest = max(self._furthest, *(report.step for report in batch))
+    def _write(self, now_s: float, *, durable: bool) -> None:
+        reports = self.unsafe if durable else self._reports
+        for start in range(0, len(reports), REPORT_BATCH):
+            self._keeper.report(reports[start : start + REPORT_BATCH], durable=durable)
+        self._furthest = max(self._furthest, *(report.step for report in reports))
+        self._written = [] if durable else [*self._written, *self._reports]
+        self._reports = []
         self._due_s = now_s + REPORT_EVERY_S
+        if durable:
+            self._durable_due_s = now_s + DURABLE_EVERY_S
 
     def _ask(self, step: int, now_s: float) -> None:
         """Nothing more is decided on a trial that has a stop, so then there is nothing to wait for."""

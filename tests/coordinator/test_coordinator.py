@@ -123,7 +123,7 @@ def test_a_second_notice_makes_the_workers_hurry(bench: Bench) -> None:
     """PR-06: it shortens their deadline and changes nothing else."""
     bench.make_child = lambda process, start, fd: SimChild(process, start, fd, steps=1000, padding=0, crash="hang")
     run = Run(bench).start()
-    bench.run(200, until=lambda: len(bench.children) == 2 and all(child._hangs for child in bench.children))
+    bench.run(200, until=lambda: len(bench.children) == 2 and all(child.hangs for child in bench.children))
     began_s = bench.world.now_s
     for _ in range(2):
         run.process.notify(Notice(source="signal", reason="SIGINT"))

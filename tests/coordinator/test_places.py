@@ -10,8 +10,8 @@ def test_long_trials_that_end_at_once_by_chance_make_nobody_propose_ahead() -> N
     demand = Demand()
     for _ in range(TURNS):
         assert demand.turn(0) == 0
+    assert demand.turn(2) == 0
     assert demand.turn(4) == 0
-    assert demand.turn(8) == 0
 
 
 def test_of_short_trials_more_wait_than_usually_end_in_a_turn() -> None:
@@ -19,14 +19,14 @@ def test_of_short_trials_more_wait_than_usually_end_in_a_turn() -> None:
     demand = Demand()
     for _ in range(TURNS):
         demand.turn(10)
-    assert demand.turn(10) == 15
+    assert demand.turn(10) == 30
 
 
 def test_as_many_wait_as_end_lately_from_the_first_turns_on() -> None:
     demand = Demand()
     assert demand.turn(0) == 0
-    assert demand.turn(4) == 3
-    assert demand.turn(8) == 6
+    assert demand.turn(4) == 6
+    assert demand.turn(8) == 12
     for _ in range(TURNS):
         last = demand.turn(0)
     assert last == 0

@@ -140,7 +140,7 @@ def test_without_that_demand_it_proposes_just_enough_for_idle_workers(begin: Any
         run.world.complete(grant.lease, 1.0)
     command.turn()
     pending = run.states().count(PENDING)
-    assert pending == 3, "two for those who are idle, and one for who will be, as often as trials end lately"
+    assert pending == 4, "two for those who are idle, and two for who will be, as often as trials end lately"
 
 
 def test_several_idle_workers_are_given_their_trials_in_one_commit(begin: Any) -> None:

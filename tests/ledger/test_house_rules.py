@@ -13,7 +13,9 @@ import sweeper.ledger
 from sweeper.ledger.choices import LEADS
 from sweeper.ledger.guards import HELD
 from sweeper.ledger.leases import renew_lease
+from sweeper.ledger.results import record_reports
 from sweeper.ledger.sql import statement
+from sweeper.model.trial import Report
 from tests.ledger.world import LEASE_S, World
 
 
@@ -85,22 +87,29 @@ def test_nothing_rests_on_session_state(name: str) -> None:
     assert text.count("set_config(") == text.count(", true)"), "settings are local to their transaction"
 
 
-def test_a_heartbeat_leaves_no_setting_behind(world: World) -> None:
+def test_what_does_not_wait_for_the_disk_leaves_no_setting_behind(world: World) -> None:
     world.add(1)
     lease = world.lease().lease
     before = world.sql("SELECT current_setting('synchronous_commit') AS mode")[0].mode
     world.sql("SET synchronous_commit = 'on'")
-    renew_lease(world.db, lease, lease_s=LEASE_S)
-    assert world.sql("SELECT current_setting('synchronous_commit') AS mode")[0].mode == "on"
+    report = Report(step=1, at_step=1, value=1.0)
+    for write in (
+        lambda: renew_lease(world.db, lease, lease_s=LEASE_S),
+        lambda: record_reports(world.db, lease, [report], lease_s=LEASE_S, durable=False),
+    ):
+        write()
+        assert world.sql("SELECT current_setting('synchronous_commit') AS mode")[0].mode == "on"
     world.sql(f"SET synchronous_commit = '{before}'")
 
 
 def test_only_what_is_made_again_does_not_wait_for_the_disk() -> None:
-    """A heartbeat is repeated, a proposal is made anew from rows (SAME), and the mirror is a projection (TRUTH)."""
+    """A heartbeat is repeated, a report is written once more and waited for, a proposal is made anew from rows (SAME),
+    and the mirror is a projection (TRUTH)."""
     assert [name for name, text in STATEMENTS.items() if "synchronous_commit" in text] == [
         "leases._RENEW",
         "mirror_copy._ASYNCHRONOUS",
         "proposals._ADD",
+        "results._RECORD_REPORTS",
     ]
 
 

@@ -34,28 +34,50 @@ def test_a_grant_says_all_that_the_worker_needs(world: World) -> None:
     assert (attempt.fence, attempt.first_step, attempt.ended_at) == (1, 0, None)
 
 
-def test_trials_are_leased_in_the_order_of_priority_and_number(world: World) -> None:
+@pytest.mark.parametrize("scarce", [False, True], ids=["plenty", "scarce"])
+def test_trials_are_leased_in_the_order_of_priority_and_number(world: World, scarce: bool) -> None:
     world.add(4)
     world.sql("UPDATE sweeper.trials SET priority = 1 WHERE number = 2")
     world.sql("UPDATE sweeper.trials SET priority = -1 WHERE number = 0")
-    assert [world.lease().number for _ in range(4)] == [2, 1, 3, 0]
-    assert world.try_lease() is None
+    assert [world.lease(scarce=scarce).number for _ in range(4)] == [2, 1, 3, 0]
+    assert world.try_lease(scarce=scarce) is None
 
 
-def test_the_floor_is_only_a_preference(world: World) -> None:
+@pytest.mark.parametrize("scarce", [False, True], ids=["plenty", "scarce"])
+def test_the_floor_is_only_a_preference(world: World, scarce: bool) -> None:
     world.add(3)
-    assert [world.lease(floor=1).number for _ in range(3)] == [1, 2, 0]
+    assert [world.lease(floor=1, scarce=scarce).number for _ in range(3)] == [1, 2, 0]
+    assert world.try_lease(floor=1, scarce=scarce) is None
 
 
-def test_a_repeated_lease_id_gets_the_same_grant(world: World) -> None:
-    """A lost reply: the claim is repeated with the same id."""
-    world.add(2)
+def test_who_only_looks_takes_nothing_and_is_not_seen(world: World) -> None:
+    """A trial that may not be taken yet is none; one that nobody asks for is looked at in earnest, and left alone."""
+    worker = world.worker()
+    seen_at = world.sql("SELECT seen_at FROM sweeper.workers")[0].seen_at
+    world.clock.advance(60)
+    assert world.try_lease(worker, floor=1, scarce=True) is None
+    world.add(1)
+    world.sql("UPDATE sweeper.trials SET available_at = :later", later=world.clock.now + timedelta(seconds=30))
+    assert world.try_lease(worker, floor=1, scarce=True) is None
+    assert world.sql("SELECT seen_at FROM sweeper.workers")[0].seen_at == seen_at
+    world.clock.advance(31)
+    world.sql("DELETE FROM sweeper.requests")
+    assert world.try_lease(worker, floor=1, scarce=True) is None
+    assert world.trial(0).state is TrialState.PENDING
+    assert world.sql("SELECT seen_at FROM sweeper.workers")[0].seen_at > seen_at
+
+
+@pytest.mark.parametrize("trials", [1, 2])
+@pytest.mark.parametrize("scarce", [False, True], ids=["plenty", "scarce"])
+def test_a_repeated_lease_id_gets_the_same_grant(world: World, scarce: bool, trials: int) -> None:
+    """A lost reply: the claim is repeated with the same id, also where nothing else is left."""
+    world.add(trials)
     worker, lease_id = world.worker(), hex_id()
-    first = world.lease(worker, lease_id=lease_id)
-    assert world.lease(worker, lease_id=lease_id) == first
-    assert world.trial(1).state is TrialState.PENDING
+    first = world.lease(worker, lease_id=lease_id, scarce=scarce)
+    assert world.lease(worker, lease_id=lease_id, floor=1, scarce=scarce) == first
+    assert [world.trial(n).state for n in range(1, trials)] == [TrialState.PENDING] * (trials - 1)
     world.release(first.lease)
-    assert world.try_lease(worker, lease_id=lease_id) is None
+    assert world.try_lease(worker, lease_id=lease_id, scarce=scarce) is None
     assert len(world.attempts()) == 1
 
 

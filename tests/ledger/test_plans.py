@@ -130,6 +130,14 @@ HOT: dict[str, Any] = {
         db, sweep_id=sweep_id, worker_id="w", lease_id=LeaseId("new"), lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S,
         pool="p", host="h", threads=1, number_floor=FINISHED,
     ),
+    "lease_trial from any number": lambda db, sweep_id: lease_trial(
+        db, sweep_id=sweep_id, worker_id="w", lease_id=LeaseId("new"), lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S,
+        pool="p", host="h", threads=1,
+    ),
+    "lease_trial where trials are scarce": lambda db, sweep_id: lease_trial(
+        db, sweep_id=sweep_id, worker_id="w", lease_id=LeaseId("new"), lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S,
+        pool="p", host="h", threads=1, number_floor=FINISHED, scarce=True,
+    ),
     "renew_lease": lambda db, sweep_id: renew_lease(db, LEASE, lease_s=LEASE_S),
     "record_reports": lambda db, sweep_id: record_reports(
         db, LEASE, [Report(step=1, at_step=1, value=1.0)], lease_s=LEASE_S
@@ -185,7 +193,8 @@ def test_a_hot_statement_reads_no_large_table_from_end_to_end(populated: World, 
 
 
 def test_a_claim_walks_the_pending_index_and_sorts_nothing_before_it_stops(populated: World) -> None:
-    plans = plans_of(populated, lambda db: HOT["lease_trial"](db, populated.sweep_id))
+    names = ("lease_trial", "lease_trial from any number")
+    plans = [plan for name in names for plan in plans_of(populated, lambda db: HOT[name](db, populated.sweep_id))]  # noqa: B023
     claims = [
         node
         for plan in plans

@@ -125,7 +125,13 @@ class World:
         return worker_id
 
     def try_lease(
-        self, worker_id: WorkerId | None = None, *, lease_id: str | None = None, floor: int = 0, threads: int = 1
+        self,
+        worker_id: WorkerId | None = None,
+        *,
+        lease_id: str | None = None,
+        floor: int = 0,
+        threads: int = 1,
+        scarce: bool = False,
     ) -> Grant | None:
         worker_id = worker_id or self.worker()
         return lease_trial(
@@ -139,6 +145,7 @@ class World:
             host=self.hosts[worker_id],
             threads=threads,
             number_floor=floor,
+            scarce=scarce,
         )
 
     def lease(self, worker_id: WorkerId | None = None, **settings: Any) -> Grant:

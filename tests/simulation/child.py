@@ -75,6 +75,7 @@ class SimChild:
         self._save_due_s = 0.0
         self._wanted = False
         self._leaves_by_s = float("inf")
+        self.hangs = False
         if restore_fd is not None and start.restore is not None:
             self._load(restore_fd, Restore(**start.restore))
         process.children.append(self)
@@ -221,7 +222,8 @@ class SimChild:
         self._world.note(f"child of {self._process.name} {self._crash} trial={self._start.number} step={self.step}")
         self.on_crash()
         if self._crash == "hang" and self.step > 0:
-            return  # no event of its own any more
+            self.hangs = True  # no event of its own any more
+            return
         if self._crash == "error":
             self._tell(Failed(category="error", summary="ValueError: no", traceback="Traceback …", step=self.step))
             self._later(0.1, lambda: self._exit(ExitStatus(code=1)))
