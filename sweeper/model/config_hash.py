@@ -30,6 +30,10 @@ class Expression:
     text: str
 
 
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+_PLAIN: Final = frozenset({int, float, bool, type(None)})
+
+
 @dataclass(frozen=True, slots=True)
 class Missing:
     """A mandatory value that was not given (`???`) and is allowed to be absent."""
@@ -48,6 +52,8 @@ def canonical_value(value: object, key: str = "") -> Json:
     Raises:
         UserError: an object without a plain form, text that no database can hold, or two keys that count the same.
     """
+    if type(value) in _PLAIN:  # nearly all, and most are asked for in every proposal
+        return to_tagged(value)
     match value:
         case Enum():
             return value.name
@@ -97,15 +103,15 @@ def _canonical_mapping(value: Mapping[object, object], key: str) -> Json:
     for name, item in value.items():
         child = f"{key}.{name}" if key else str(name)
         pairs.append((canonical_value(name, child), canonical_value(item, child)))
+    plain: dict[str, Json] = {name: item for name, item in pairs if isinstance(name, str) and not name.startswith("$")}
+    if len(plain) == len(pairs):
+        return plain
     seen: set[str] = set()
     for name_form, _ in pairs:
         dumped = _dump(name_form)
         if dumped in seen:
             raise UserError(f"config key {key!r} has two entries that both count as {dumped}")
         seen.add(dumped)
-    plain = {name: item for name, item in pairs if isinstance(name, str) and not name.startswith("$")}
-    if len(plain) == len(pairs):
-        return dict(plain)
     rows: list[Json] = [[name, item] for name, item in sorted(pairs, key=lambda pair: _dump(pair[0]))]
     return {"$dict": rows}
 
@@ -124,4 +130,4 @@ def _checked_text(text: str, key: str) -> str:
 
 
 def _dump(value: Json) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _ENCODER.encode(value)

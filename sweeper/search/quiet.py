@@ -16,10 +16,13 @@ def quiet() -> Iterator[None]:
     """Silence Python warnings and Optuna's logger for the length of one call into Optuna.
 
     Both are process-wide while the call lasts (milliseconds) and are put back as they were. Nothing else of the process
-    is touched: a user's own Optuna studies log as before.
+    is touched: a user's own Optuna studies log as before. Within another such call there is nothing left to do.
     """
     logger = logging.getLogger("optuna")
     level = logger.level
+    if level == _SILENT:
+        yield
+        return
     logger.setLevel(_SILENT)
     try:
         with warnings.catch_warnings():

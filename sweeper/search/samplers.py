@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
 import optuna
 from optuna.samplers import BaseSampler
 
@@ -25,12 +26,16 @@ _HEEDS_CONSTRAINTS: Final = (
 )
 
 
+_PLAIN_RANDOM: Final = Recipe(target=optuna.samplers.RandomSampler, place="", kwargs={}, takes_seed=True)
+
+
 class SamplerMaker:
     """Makes samplers of one node."""
 
     def __init__(self, made_from: Recipe, *, seed: int) -> None:
         self._recipe = made_from
         self._seed = seed
+        self._twister = np.random.RandomState()
         self.custom = any(not from_optuna(part.target) for part in made_from.parts() if is_sampler(part.target))
         """Whether it, or a sampler in it, is not one of Optuna's own."""
 
@@ -46,6 +51,8 @@ class SamplerMaker:
                 return sweep_seed(self._seed)  # one sequence for the sweep; its position is an attribute of the study
             return derived_seed(self._seed, number, *([part.place] if part.place else []))
 
+        if self._recipe == _PLAIN_RANDOM:
+            return self._random(seed(self._recipe))
         try:
             made = self._recipe.make(seed)
         except (TypeError, ValueError) as error:
@@ -55,6 +62,19 @@ class SamplerMaker:
                 f"sampler: what {self._recipe.target!r:.80} gives is no sampler",
                 remedy="`_target_` has to name an Optuna sampler, such as optuna.samplers.TPESampler.",
             )
+        return made
+
+    def _random(self, seed: int) -> BaseSampler:
+        """Make Optuna's random sampler with a generator that is kept and seeded anew.
+
+        Its own would take numpy as long as all the rest of the proposal: it begins from the operating system's entropy,
+        which the seed then replaces. What it draws is the same.
+        """
+        made = optuna.samplers.RandomSampler()
+        if getattr(made._rng, "_rng", self) is not None:  # another Optuna than the one that we know
+            return optuna.samplers.RandomSampler(seed)
+        self._twister.seed(seed)
+        made._rng._rng = self._twister
         return made
 
 
