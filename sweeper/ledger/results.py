@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import sqlalchemy as sa
+
 from sweeper.errors import LedgerUnavailable
 from sweeper.ids import ConfigHash, LeaseId, SweepId, TrialId, TrialNumber
 from sweeper.ledger.endings import NO_STOP, UNLEASED, closed
@@ -61,12 +63,12 @@ class OutcomeGap:
     reports: tuple[Report, ...]
 
 
-_RECORD_REPORTS = statement(f"""
+def _recording(*, returned: str, beside: str) -> sa.TextClause:
+    return statement(f"""
 WITH renewed AS (
     UPDATE sweeper.trials t SET {EXTENDED}, step = greatest(t.step, :step)
     WHERE {HELD}
-    RETURNING t.trial_id, t.fence, {STOP}, set_config(
-        'synchronous_commit', CASE WHEN :durable THEN current_setting('synchronous_commit') ELSE 'off' END, true)
+    RETURNING t.trial_id, t.fence, {STOP}{returned}
 ), recorded AS (
     INSERT INTO sweeper.reports AS old (trial_id, step, at_step, value, metrics, fence, reported_at)
     SELECT h.trial_id, r.step, r.at_step, r.value, CAST(r.metrics AS json), h.fence, {NOW}
@@ -75,9 +77,14 @@ WITH renewed AS (
     SET at_step = excluded.at_step, value = excluded.value, metrics = excluded.metrics, fence = excluded.fence,
         reported_at = excluded.reported_at
     WHERE old.fence < excluded.fence
-), {TOUCHED}
+){beside}
 SELECT {STOP} FROM renewed t
 """)
+
+
+_RECORD_REPORTS = _recording(returned="", beside=f", {TOUCHED}")
+# The pulse is left to the next that waits.
+_RECORD_IN_PASSING = _recording(returned=", set_config('synchronous_commit', 'off', true)", beside="")
 
 _RESULT: Final = f"""
 state = :state, result = :result, reason = :reason, outcome_key = :outcome_key, outcome_hash = :outcome_hash,
@@ -161,7 +168,8 @@ def record_reports(
 
     Args:
         durable: whether to wait for the disk. A failing server may forget the last second of what did not wait, so the
-            holder writes it once more; whatever is decided on it meanwhile waits for the disk, with all before it.
+            holder writes it once more, within half a heartbeat, for the pulse as well; whatever is decided on it
+            meanwhile waits for the disk, with all before it.
 
     Raises:
         LeaseLost: the lease has ended; the reports (of the current thousand, if there are more) are not in the ledger.
@@ -178,14 +186,13 @@ def record_reports(
             **held(lease),
             "lease_s": lease_s,
             "heartbeat_s": heartbeat_of(lease_s, heartbeat_s),
-            "durable": durable,
             "step": max((report.at_step for report in batch), default=0),
             "steps": [report.step for report in batch],
             "at_steps": [report.at_step for report in batch],
             "values": [float(report.value) for report in batch],
             "metrics": [json.dumps(to_tagged(report.metrics)) for report in batch],
         }
-        rows = db.run(_RECORD_REPORTS, parameters)
+        rows = db.run(_RECORD_REPORTS if durable else _RECORD_IN_PASSING, parameters)
         if not rows:
             raise refusal(lease, receipt(db, lease))
         stop = stop_of(rows[0])

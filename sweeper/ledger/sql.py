@@ -52,9 +52,7 @@ _TYPES: Final[dict[str, TypeEngine[Any]]] = {
         ("lease_s", "heartbeat_s", "delay_jitter", "save_s", "older_than_s", "recent_s", "decided_value"), _DOUBLE
     ),
     **dict.fromkeys(("backoff_s", "backoff_max_s"), _DOUBLE),
-    **dict.fromkeys(
-        ("child_started", "outcome_stored", "from_zero", "default_named", "constrained", "durable"), _BOOLEAN
-    ),
+    **dict.fromkeys(("child_started", "outcome_stored", "from_zero", "default_named", "constrained"), _BOOLEAN),
     **dict.fromkeys(
         (
             "result",

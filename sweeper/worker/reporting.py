@@ -27,7 +27,7 @@ log = logging.getLogger("sweeper.worker")
 REPORT_EVERY_S = 0.5
 """Reports are written together this often; the first of a child at once."""
 DURABLE_EVERY_S = 5.0
-"""For so long reports may be in the ledger without being safe from a failure of its server."""
+"""For so long reports may be in the ledger without being safe from a failure of its server, or half a heartbeat."""
 REPORT_BATCH = 500
 ASK_FIRST_S, ASK_MOST_S = 0.01, 0.25
 """Pauses between two looks for a decision. A coordinator decides within its turn, which is about as long."""
@@ -52,6 +52,7 @@ class Reporting:
         self._reports: list[Report] = []
         self._written: list[Report] = []
         self._due_s = self._durable_due_s = float("-inf")
+        self._durable_every_s = min(DURABLE_EVERY_S, worker.parts.settings.lease.heartbeat_s / 2)
         self._furthest = -1
         self._at_steps: dict[int, int] = {}
         self._waiting: int | None = None
@@ -200,7 +201,7 @@ class Reporting:
         self._reports = []
         self._due_s = now_s + REPORT_EVERY_S
         if durable:
-            self._durable_due_s = now_s + DURABLE_EVERY_S
+            self._durable_due_s = now_s + self._durable_every_s
 
     def _ask(self, step: int, now_s: float) -> None:
         """Nothing more is decided on a trial that has a stop, so then there is nothing to wait for."""

@@ -109,7 +109,7 @@ def test_only_what_is_made_again_does_not_wait_for_the_disk() -> None:
         "leases._RENEW",
         "mirror_copy._ASYNCHRONOUS",
         "proposals._ADD",
-        "results._RECORD_REPORTS",
+        "results._RECORD_IN_PASSING",
     ]
 
 

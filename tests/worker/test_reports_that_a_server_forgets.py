@@ -12,6 +12,7 @@ from sweeper.ledger.database import Database
 from sweeper.ledger.reads import reports_of
 from sweeper.model.messages import Start
 from sweeper.model.states import AttemptOutcome, TrialState
+from sweeper.settings import CheckpointSettings, LeaseSettings
 from tests.simulation.world import Process
 
 from .bench import STEPS, Bench
@@ -25,7 +26,7 @@ class Forgetful(Database):
 
     def run(self, statement: sa.Executable, parameters: Mapping[str, Any] = {}) -> Sequence[sa.Row[Any]]:
         rows = super().run(statement, parameters)
-        if parameters.get("durable") is False and rows:
+        if "steps" in parameters and "synchronous_commit" in str(statement) and rows:
             gone = sa.text("DELETE FROM sweeper.reports WHERE trial_id = :id AND step = ANY(:steps) RETURNING step")
             gone = gone.bindparams(sa.bindparam("steps", type_=sa.ARRAY(sa.BigInteger)))
             given = {"id": parameters["trial_id"], "steps": parameters["steps"]}
@@ -92,3 +93,17 @@ def test_most_reports_of_a_trial_that_goes_on_are_safe(bench: Bench, forgetful: 
     bench.run(6.0)
     assert bench.world.now_s >= began_s
     assert steps_of(bench)[: step - 4] == list(range(1, step - 3))
+
+
+def test_reports_alone_keep_the_pulse(bench: Bench) -> None:
+    """BLIND: a gap of two heartbeats between touches would put off the expiry of all who died, again and again."""
+    lease = LeaseSettings(lease_s=12.0, heartbeat_s=3.0, blind_s=60.0)
+    bench.set(lease=lease, checkpoint=CheckpointSettings(every_s=1000.0))
+    bench.make_child = reporting()
+    bench.worker()
+    bench.run(20, until=lambda: bool(bench.children) and bench.children[0].step == 2)
+    (before,) = bench.database.run(sa.text("SELECT awake_since FROM sweeper.pulse"))
+    bench.run(200, until=lambda: bench.children[0].step == STEPS)
+    (after,) = bench.database.run(sa.text("SELECT awake_since, last_seen_at FROM sweeper.pulse"))
+    assert (bench.world.database_now() - after.last_seen_at).total_seconds() < 6.0
+    assert after.awake_since == before.awake_since
