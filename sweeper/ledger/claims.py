@@ -108,11 +108,19 @@ LEASE_BEYOND: Final = _lease(
 versions, walking over them makes claims four times slower within seconds. Finds nothing below the floor."""
 
 
+def _looked_at(condition: str) -> str:
+    return f"""(
+        SELECT true FROM sweeper.trials t
+        WHERE t.sweep_id = :sweep_id AND t.state = 'pending' AND (t.available_at IS NULL OR t.available_at <= {NOW})
+          AND {condition}
+        ORDER BY t.priority DESC, t.number LIMIT 1)"""
+
+
 ANYTHING_TO_LEASE: Final = statement(f"""
 SELECT coalesce(
-    (SELECT true FROM sweeper.trials t
-     WHERE t.sweep_id = :sweep_id AND t.state = 'pending' AND (t.available_at IS NULL OR t.available_at <= {NOW})
-     ORDER BY t.priority DESC, t.number LIMIT 1),
+    {_looked_at("t.priority > 0")},
+    {_looked_at("t.priority = 0 AND t.number >= :number_floor")},
+    {_looked_at("true")},
     (SELECT true FROM sweeper.trials t WHERE t.state = 'running' AND t.lease_id = :lease_id),
     false) AS found
 """)

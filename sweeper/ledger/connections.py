@@ -139,7 +139,7 @@ def connection_parameters(url: str, *, application_name: str) -> dict[str, Any]:
     except psycopg.ProgrammingError as error:
         raise UserError(f"the database URL cannot be read: {error}", remedy=f"See {SETTING}.") from None
     defaults: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": application_name, **KEEPALIVE}
-    return {**defaults, **given}
+    return {**defaults, **given, "client_encoding": "utf8"}  # as we write it, whatever environment and database say
 
 
 def connect(parameters: dict[str, Any], *, bound_s: float) -> BoundedConnection:

@@ -182,7 +182,7 @@ def lease_trial(
         "number_floor": number_floor,
         "code": CODE,
     }
-    looking = {"now": db.now, "sweep_id": sweep_id, "lease_id": lease_id}
+    looking = {"now": db.now, "sweep_id": sweep_id, "lease_id": lease_id, "number_floor": number_floor}
     if scarce and not db.run(ANYTHING_TO_LEASE, looking)[0].found:
         return None
     if number_floor > 0:

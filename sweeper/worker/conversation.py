@@ -88,8 +88,8 @@ class Conversation:
         times.append(speak_at_s if retry_at_s is None else max(speak_at_s, retry_at_s))
         if now_s < self._give_up_at_s():
             times.append(self._give_up_at_s())
-        if retry_at_s is not None and not self._stop_sent:
-            times.append(now_s + self._blind_left_s())
+        if retry_at_s is not None and not self._stop_sent and (left_s := self._blind_left_s()) > 0:
+            times.append(now_s + left_s)
         futures = self._saving.futures
         if gone:  # it stays readable for ever; waiting on it would spin
             return Wait(until_s=min(times), futures=futures)
@@ -136,10 +136,11 @@ class Conversation:
 
     def _speak_to_the_ledger(self) -> None:
         try:
+            silent = self._last is not None or self._child.exited is not None
+            self._reporting.speak(hurry=silent or self._saving.ready)
             if self._saving.ready:
                 self._saving.commit()
                 self._keeper.beaten()
-            self._reporting.speak(hurry=self._last is not None or self._child.exited is not None)
             self._keeper.beat(step=self._child.step)
             self._reporting.weigh()
         except LedgerUnavailable as error:

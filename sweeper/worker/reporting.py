@@ -163,7 +163,8 @@ class Reporting:
     def speak(self, *, hurry: bool) -> None:
         """Write what is due, and ask for a decision that is awaited.
 
-        `hurry`: the child says no more, so all that it said is due, for good.
+        `hurry`: all that the child has said is due, for good: it says no more, or a checkpoint is about to be
+        committed, from beyond which no attempt would report it again.
 
         Raises:
             LeaseLost: the trial is someone else's.

@@ -118,3 +118,33 @@ def test_errors_of_the_server_are_sorted_by_its_state(fresh_database: str) -> No
             with pytest.raises(sa.exc.DataError, match="division by zero"):
                 database.run(divided, {"trial_id": 0})
         assert database.run(divided, {"trial_id": 1})[0].x == 1
+
+
+@pytest.mark.parametrize("where", ["environment", "url"])
+def test_text_is_utf_8_whatever_encoding_clients_are_told_to_use(
+    fresh_database: str, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    url = fresh_database
+    if where == "environment":
+        monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    else:
+        url += f"{'&' if '?' in url else '?'}client_encoding=LATIN1"
+    echo = statement("SELECT :reason AS reason, char_length(:reason) AS characters")
+    with Database(url) as database:
+        row = database.run(echo, {"reason": "é🙂"})[0]
+        assert (row.reason, row.characters) == ("é🙂", 2)
+
+
+def test_a_database_of_another_encoding_holds_what_it_can(fresh_database: str) -> None:
+    with Database(fresh_database) as database:
+        database.run(sa.text("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"))
+    echo = statement("SELECT :reason AS reason, char_length(:reason) AS characters")
+    url = sa.make_url(fresh_database).set(database="latin").render_as_string(hide_password=False)
+    try:
+        with Database(url) as database:
+            assert tuple(database.run(echo, {"reason": "é"})[0]) == ("é", 1)
+            with pytest.raises(sa.exc.DataError, match="encoding"):
+                database.run(echo, {"reason": "🙂"})
+    finally:
+        with Database(fresh_database) as database:
+            database.run(sa.text("DROP DATABASE latin"))
