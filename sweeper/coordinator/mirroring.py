@@ -32,6 +32,9 @@ log = logging.getLogger("sweeper.coordinator")
 
 EVERY_S: Final = 1.0
 """Between two looks; with a batch that takes no longer, what is shown is at most two seconds old."""
+REST: Final = 2.0
+"""Times as long as a batch took is rested before the next one, where there is always more to show: trials that end so
+fast need the machine more than people who look need the last of them."""
 RETRY_FIRST_S: Final = 1.0
 RETRY_MOST_S: Final = 60.0
 MOST_MISSING: Final = 200
@@ -79,7 +82,7 @@ class StudyMirroring:
         self._study: MirroredStudy | None = None
         """None until contact is made, and again when it is lost."""
         self._points: tuple[str, ...] = ()
-        self._due_s = float("-inf")
+        self._due_s = self._began_s = float("-inf")
         self._failures = 0
         self._was_told = False
         self._named: str | None = None
@@ -183,6 +186,7 @@ class StudyMirroring:
 
     def _begin_batch(self, study: MirroredStudy) -> None:
         """Read what is to be shown, and have it written."""
+        self._began_s = self._clock.monotonic_s()
         batch = self._lookout.batch(self._points, is_last=self._is_last)
         self._lag = self._lookout.lag
         self._due_s = self._clock.monotonic_s() + EVERY_S
@@ -205,7 +209,8 @@ class StudyMirroring:
             return
         self._lag = self._lookout.lag
         if not is_all:  # there is more to do; otherwise the next look is a while after this one
-            self._due_s = self._clock.monotonic_s()
+            now_s = self._clock.monotonic_s()
+            self._due_s = now_s if self._is_last else now_s + REST * (now_s - self._began_s)
         if self._was_told:
             self._note("The Optuna study is written again.")
         self._failures, self._was_told, self._was_rebuilt = 0, False, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import optuna
@@ -61,4 +62,31 @@ def test_a_trial_that_began_and_ended_between_two_turns_is_one_call(
     world.turn(mirroring, 2)
     assert calls == ["create_new_trial"]
     assert entry(world.study(), 0).datetime_complete is not None
+    mirroring.close()
+
+
+def test_where_there_is_always_more_to_show_it_rests_and_at_the_end_it_does_not(
+    world: SearchWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its work and the proposals share an interpreter: without rests a search proposes a quarter less."""
+    mirror, moments = world.mirror(), []
+    write = mirror.write
+    monkeypatch.setattr(mirror, "write", lambda batch: moments.append(world.clock.now_s) or write(batch))
+    mirroring = world.mirroring(mirror=mirror)
+    world.turn(mirroring, 4)
+    moments.clear()
+    for x in range(30):
+        world.complete(world.start(**{**PARAMS, "lr": 0.001 * (x + 1)}), 0.5)
+    for turn in range(12):
+        for x in range(26):
+            world.complete(world.start(**{**PARAMS, "lr": 0.1 + 0.01 * turn + 0.0001 * x}), 0.5)
+        world.turn(mirroring, 1)
+    gaps = [after - before for before, after in itertools.pairwise(moments)]
+    assert len(gaps) >= 2
+    assert min(gaps) >= 3, "twice the second that a batch takes here, until the next turn"
+    before_s = world.clock.now_s
+    while not mirroring.finish(world.fence):
+        world.clock.now_s += 0.1
+    assert world.clock.now_s - before_s < 20
+    assert world.lag == 0
     mirroring.close()
