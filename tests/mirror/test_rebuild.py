@@ -216,7 +216,7 @@ def test_where_trials_end_faster_than_calls_can_show_them_they_are_added_at_once
         world.report(grant, 0.9, math.nan)
         world.complete(grant, float(number))
     world.complete(running, -1.0)
-    world.turn(mirroring, 4)
+    world.turn(mirroring, 12)
     study = world.study()
     assert study._study_id == study_id, "whoever looks at it goes on looking"
     assert len(calls) == (0 if known else 40)

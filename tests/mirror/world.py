@@ -267,6 +267,9 @@ class SearchWorld:
         """Bring the mirror up to date as a new coordinator would, and load it as people do."""
         mirroring = self.mirroring()
         self.turn(mirroring)
+        for _ in range(30):  # it rests between batches
+            if self.lag:
+                self.turn(mirroring, 1)
         mirroring.close()
         return self.study()
 
