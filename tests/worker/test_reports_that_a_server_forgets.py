@@ -104,10 +104,8 @@ def test_most_reports_of_a_trial_that_goes_on_are_safe(bench: Bench, forgetful: 
     bench.make_child = reporting()
     bench.worker()
     bench.run(200, until=lambda: bool(bench.children) and bench.children[0].step == STEPS - 1)
-    began_s = bench.world.now_s
     step = bench.children[0].step
     bench.run(6.0)
-    assert bench.world.now_s >= began_s
     assert steps_of(bench)[: step - 4] == list(range(1, step - 3))
 
 
