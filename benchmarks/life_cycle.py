@@ -3,10 +3,11 @@
     python benchmarks/life_cycle.py [--workers 1 4 16] [--seconds 3] [--runs 1] [--sampler random] [--batched-reports]
 
 Five parameters, no training and no child process. Ours: one real coordinator, and workers that lease a trial, record
-its reports (one statement a report, or one for all) and commit its result. Optuna: workers that `ask`, `report` and
-`tell`. Each side has a database of its own on the same durable server, which is empty at the start of every run; the
-sides take turns, so that the machine's other work falls on both alike. With TPE, ours is also compared with the same
-optimizer in a bare loop of suggest, add and tell, which is as fast as one coordinator could ever be.
+its reports (one statement a report, or all in the statement of the result) and commit its result. Optuna: workers that
+`ask`, `report` and `tell`. Each side has a database of its own on the same durable server, which is empty at the start
+of every run; the sides take turns, so that the machine's other work falls on both alike. With TPE, ours is also
+compared with the same optimizer in a bare loop of suggest, add and tell, which is as fast as one coordinator could ever
+be.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement; in full 6")
     parser.add_argument("--runs", type=int, default=1, help="in full 3")
     parser.add_argument("--sampler", choices=SAMPLERS, default="random")
-    parser.add_argument("--batched-reports", action="store_true", help="one statement for all reports of a trial")
+    parser.add_argument("--batched-reports", action="store_true", help="all reports in the statement of the result")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
     parser.add_argument("--part", type=json.loads, help=argparse.SUPPRESS)
@@ -151,7 +152,7 @@ def main() -> None:
     if given.json:
         print(json.dumps({"sampler": given.sampler, "batched": given.batched_reports, "per_s": figures}))
         return
-    reports = "reports in one statement" if given.batched_reports else "a statement a report"
+    reports = "reports with the result" if given.batched_reports else "a statement a report"
     print(f"trials per second, {given.sampler} sampler, {reports}; medians of {given.runs} x {given.seconds:g} s")
     best = max(medians["ours"].values())
     for workers in given.workers:

@@ -154,16 +154,15 @@ ROLES: dict[str, Callable[[Part], None]] = {
 def _live(database: Database, grant: Grant, *, batched: bool) -> None:
     value = objective(grant.params)
     reports = [Report(step=step, at_step=step, value=value + 1 / step) for step in range(1, REPORTS + 1)]
-    for report in [] if batched else reports[:-1]:
+    for report in [] if batched else reports:
         record_reports(
             database, grant.lease, [report], lease_s=LEASE.lease_s, heartbeat_s=LEASE.heartbeat_s, durable=False
         )
-    # As a worker does before an end: once more, and waited for, all that its server could still forget.
-    record_reports(database, grant.lease, reports, lease_s=LEASE.lease_s, heartbeat_s=LEASE.heartbeat_s)
+    # As a worker does: the result's statement waits for the disk, and has with it all that was not waited for.
     commit_result(
         database, grant.lease, state=TrialState.COMPLETED, outcome=AttemptOutcome.COMPLETED, result=value,
         reason="returned", outcome_key=f"trials/{grant.config_hash}/outcome.json", outcome_hash="0" * 64,
-        outcome_stored=True, exit_code=0, last_step=REPORTS,
+        outcome_stored=True, exit_code=0, last_step=REPORTS, reports=reports,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -35,7 +35,7 @@ RESULTS: Final = frozenset(
 """The final states that a holder may commit, and how its attempt then ended."""
 
 MAX_REPORTS: Final = 1000
-"""Reports per statement; more are written in several."""
+"""Reports per statement; `record_reports` writes more in several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,21 +63,27 @@ class OutcomeGap:
     reports: tuple[Report, ...]
 
 
+def _recorded(holder: str, condition: str = "true") -> str:
+    """Give the CTE that writes the reports of the trial in CTE `holder` (trial_id, fence)."""
+    return f"""recorded AS (
+    INSERT INTO sweeper.reports AS old (trial_id, step, at_step, value, metrics, fence, reported_at)
+    SELECT h.trial_id, r.step, r.at_step, r.value, CAST(r.metrics AS json), h.fence, {NOW}
+    FROM {holder} h, unnest(:steps, :at_steps, :values, :metrics) AS r (step, at_step, value, metrics)
+    WHERE {condition}
+    ON CONFLICT (trial_id, step) DO UPDATE
+    SET at_step = excluded.at_step, value = excluded.value, metrics = excluded.metrics, fence = excluded.fence,
+        reported_at = excluded.reported_at
+    WHERE old.fence < excluded.fence
+)"""
+
+
 def _recording(*, returned: str, beside: str) -> sa.TextClause:
     return statement(f"""
 WITH renewed AS (
     UPDATE sweeper.trials t SET {EXTENDED}, step = greatest(t.step, :step)
     WHERE {HELD}
     RETURNING t.trial_id, t.fence, {STOP}{returned}
-), recorded AS (
-    INSERT INTO sweeper.reports AS old (trial_id, step, at_step, value, metrics, fence, reported_at)
-    SELECT h.trial_id, r.step, r.at_step, r.value, CAST(r.metrics AS json), h.fence, {NOW}
-    FROM renewed h, unnest(:steps, :at_steps, :values, :metrics) AS r (step, at_step, value, metrics)
-    ON CONFLICT (trial_id, step) DO UPDATE
-    SET at_step = excluded.at_step, value = excluded.value, metrics = excluded.metrics, fence = excluded.fence,
-        reported_at = excluded.reported_at
-    WHERE old.fence < excluded.fence
-){beside}
+), {_recorded("renewed")}{beside}
 SELECT {STOP} FROM renewed t
 """)
 
@@ -98,15 +104,24 @@ _CLOSED: Final = closed(
     extra=", error = :error, exit_code = :exit_code, adopted_from = :adopted_from",
 )
 
-# A decision that met a trial at its end is done with: what the function returned is the result.
-_COMMIT_RESULT = statement(f"""
+_FORGOTTEN: Final = """
+NOT EXISTS (SELECT FROM sweeper.reports k WHERE k.trial_id = h.trial_id AND k.step = r.step AND k.fence >= h.fence)"""
+
+
+def _committing(beside: str) -> sa.TextClause:
+    """A decision that met a trial at its end is done with: what the function returned is the result."""
+    return statement(f"""
 WITH ended AS (
     UPDATE sweeper.trials t SET {_RESULT}, {NO_STOP}
     WHERE {HELD}
-    RETURNING :lease_id AS lease_id, t.state, t.step
-), {_CLOSED}
+    RETURNING :lease_id AS lease_id, t.trial_id, t.fence, t.state, t.step
+), {beside}{_CLOSED}
 SELECT true AS whole FROM ended
 """)
+
+
+_COMMIT_RESULT = _committing("")
+_COMMIT_WITH_REPORTS = _committing(f"{_recorded('ended', _FORGOTTEN)}, ")
 
 # Locking follows the row to its newest version, while reports are read as of the statement's beginning: those of a
 # statement of this holder that was thought lost and committed just now could not be seen. Then once more.
@@ -174,10 +189,7 @@ def record_reports(
     Raises:
         LeaseLost: the lease has ended; the reports (of the current thousand, if there are more) are not in the ledger.
     """
-    first: dict[int, Report] = {}
-    for report in reports:
-        first.setdefault(report.step, report)
-    kept = list(first.values())
+    kept = _first_of_each_step(reports)
     stop = None
     for start in range(0, max(len(kept), 1), MAX_REPORTS):
         batch = kept[start : start + MAX_REPORTS]
@@ -187,10 +199,7 @@ def record_reports(
             "lease_s": lease_s,
             "heartbeat_s": heartbeat_of(lease_s, heartbeat_s),
             "step": max((report.at_step for report in batch), default=0),
-            "steps": [report.step for report in batch],
-            "at_steps": [report.at_step for report in batch],
-            "values": [float(report.value) for report in batch],
-            "metrics": [json.dumps(to_tagged(report.metrics)) for report in batch],
+            **_columns(batch),
         }
         rows = db.run(_RECORD_REPORTS if durable else _RECORD_IN_PASSING, parameters)
         if not rows:
@@ -215,6 +224,7 @@ def commit_result(
     last_step: int | None = None,
     adopted_from: str | None = None,
     fault: ObjectiveFault | None = None,
+    reports: Sequence[Report] = (),
 ) -> None:
     """End the trial: completed, pruned, or failed (invalid, crashed), with its one result.
 
@@ -226,12 +236,17 @@ def commit_result(
         outcome_stored: whether it is in the store; otherwise whoever reconciles writes it (`outcome_gaps`).
         adopted_from: key of the earlier outcome that this holder found in the store and makes its own.
         fault: why what the function returned is no objective; only of failed trials.
+        reports: those of this attempt that did not wait for the disk, or were not written yet: the result waits, and
+            with it all before it, so only those that the server lacks are written. None for a pruned trial, whose
+            reports must be in the ledger for good before its end is.
 
     Raises:
         LeaseLost: the lease has ended otherwise. A replay of the same ending succeeds.
     """
     if (state, outcome) not in RESULTS:
         raise ValueError(f"a trial cannot end as {state} by an attempt that ended as {outcome}")
+    if reports and state is TrialState.PRUNED:
+        raise ValueError("a pruned trial's reports are written before its end")
     parameters = {
         "now": db.now,
         **held(lease),
@@ -247,8 +262,10 @@ def commit_result(
         "last_step": last_step,
         "adopted_from": adopted_from,
         "fault": None if fault is None else fault.value,
+        **(_columns(_first_of_each_step(reports)) if reports else {}),
     }
-    commit = _COMMIT_PRUNED if state is TrialState.PRUNED else _COMMIT_RESULT
+    written = _COMMIT_WITH_REPORTS if reports else _COMMIT_RESULT
+    commit = _COMMIT_PRUNED if state is TrialState.PRUNED else written
     for _ in range(MAX_ROUNDS):
         rows = db.run(commit, parameters)
         if not rows:
@@ -288,3 +305,19 @@ def record_outcome_object(db: Statements, gap: OutcomeGap, *, key: str, hash_: s
     the gap was seen: the object tells of another end then."""
     parameters = {"trial_id": gap.trial_id, "version": gap.version, "outcome_key": key, "outcome_hash": hash_}
     db.run(_RECORD_OUTCOME_OBJECT, parameters)
+
+
+def _first_of_each_step(reports: Sequence[Report]) -> list[Report]:
+    first: dict[int, Report] = {}
+    for report in reports:
+        first.setdefault(report.step, report)
+    return list(first.values())
+
+
+def _columns(reports: Sequence[Report]) -> dict[str, list[Any]]:
+    return {
+        "steps": [report.step for report in reports],
+        "at_steps": [report.at_step for report in reports],
+        "values": [float(report.value) for report in reports],
+        "metrics": [json.dumps(to_tagged(report.metrics)) for report in reports],
+    }

@@ -7,6 +7,7 @@ ends as `environment`, which is nobody's crash (FAIR); a notice before the child
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sweeper.errors import LeaseLost, LedgerUnavailable, StoreDenied, StoreUnavailable
@@ -16,7 +17,7 @@ from sweeper.ledger.reads import reports_of
 from sweeper.model.config_hash import hash_text
 from sweeper.model.messages import Start
 from sweeper.model.states import AttemptOutcome, TrialState
-from sweeper.model.trial import Grant
+from sweeper.model.trial import Grant, Report
 from sweeper.model.waits import Child, Program, Wait
 from sweeper.worker.committing import commit_end, release
 from sweeper.worker.conversation import Conversation
@@ -113,6 +114,7 @@ def _train(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, beginning: Be
             yield from _settle(
                 worker, keeper, grant, verdict,
                 step=ending.step, started=ending.started, has_reports=ending.reported or grant.attempt > 1,
+                unsafe=ending.unsafe,
             )
         )  # fmt: skip
     except LeaseLost as error:
@@ -146,10 +148,10 @@ def start_message(worker: WorkerState, grant: Grant, restored: Restored | None) 
 
 def _settle(
     worker: WorkerState, keeper: LeaseKeeper, grant: Grant, verdict: Verdict, *, step: int, started: bool,
-    has_reports: bool,
+    has_reports: bool, unsafe: Sequence[Report] = (),
 ) -> Program[AttemptEnd]:  # fmt: skip
     if verdict.state is not None:
-        yield from commit_end(worker, keeper, grant, verdict, step=step, has_reports=has_reports)
+        yield from commit_end(worker, keeper, grant, verdict, step=step, has_reports=has_reports, unsafe=unsafe)
         state = verdict.state
     else:
         state = yield from release(worker, grant, verdict, step=step, child_started=started)

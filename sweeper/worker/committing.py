@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sweeper.checkpoint.outcomes import write_config, write_outcome
@@ -26,9 +27,25 @@ log = logging.getLogger("sweeper.worker")
 
 
 def commit_end(
-    worker: WorkerState, keeper: LeaseKeeper, grant: Grant, verdict: Verdict, *, step: int, has_reports: bool
+    worker: WorkerState,
+    keeper: LeaseKeeper,
+    grant: Grant,
+    verdict: Verdict,
+    *,
+    step: int,
+    has_reports: bool,
+    unsafe: Sequence[Report] = (),
 ) -> Program[None]:
     """End the trial: its outcome object, then its result.
+
+    Args:
+        worker: whose store and ledger are written.
+        keeper: keeps the lease meanwhile.
+        grant: the attempt's.
+        verdict: how the attempt ended; its `state` is the trial's.
+        step: the training step that was reached.
+        has_reports: whether the ledger may hold any of this trial.
+        unsafe: those of this attempt that it may lack; not for a pruned trial.
 
     A store that is away is waited for (not when a notice comes); then the row is committed without the object, and
     whoever reconciles writes it.
@@ -43,7 +60,11 @@ def commit_end(
     if has_reports:
         reports = yield from worker.insist(lambda: reports_of(database, grant.lease.trial_id))
     if state is TrialState.PRUNED:
+        unsafe = ()
         reports, verdict, step = _pruned(verdict, reports, step)
+    elif unsafe:
+        by_step = {report.step: report for report in (*reports, *unsafe)}
+        reports = [by_step[step] for step in sorted(by_step)]
     outcome = outcome_of(grant, state, verdict, step=step, reports=reports)
     stored = yield from _store_outcome(worker, keeper, grant, outcome)
     key, digest = stored or (None, None)
@@ -62,6 +83,7 @@ def commit_end(
             exit_code=verdict.exit_code,
             last_step=step,
             fault=verdict.fault,
+            reports=unsafe,
         )
     )
     log.info("trial ended trial=%d fence=%d state=%s: %s", grant.number, grant.lease.fence, state, verdict.reason)

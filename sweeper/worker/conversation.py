@@ -83,7 +83,7 @@ class Conversation:
         drain_s, patient_s = self._worker.drain.deadline_s, self._reporting.patient_to_s
         times = [self._keeper.due_s, self._saving.wake_at_s, drain_s, patient_s]
         now_s, retry_at_s = self._worker.now_s(), self._worker.line.retry_at_s
-        at_once = self._saving.ready or (gone and self._reporting.unsafe)
+        at_once = self._saving.ready or (gone and self._reporting.untold)
         speak_at_s = float("-inf") if at_once else self._reporting.wake_at_s
         times.append(speak_at_s if retry_at_s is None else max(speak_at_s, retry_at_s))
         if now_s < self._give_up_at_s():
@@ -137,8 +137,9 @@ class Conversation:
     def _speak_to_the_ledger(self) -> None:
         try:
             silent = self._last is not None or self._child.exited is not None
-            self._reporting.speak(hurry=silent or self._saving.ready)
+            self._reporting.speak(hurry=silent)
             if self._saving.ready:
+                self._reporting.secure()
                 self._saving.commit()
                 self._keeper.beaten()
             self._keeper.beat(step=self._child.step)
@@ -225,7 +226,7 @@ class Conversation:
         now_s = self._worker.now_s()
         if now_s >= self._worker.drain.deadline_s:
             return True
-        if not gone or self._saving.busy or self._reporting.unsafe:
+        if not gone or self._saving.busy or self._reporting.untold:
             return False
         return not self._has_returned or self._reporting.settled or now_s >= self._give_up_at_s()
 
@@ -239,6 +240,7 @@ class Conversation:
             safe_points=child.safe_points,
             started=self._started,
             reported=self._reporting.reported,
+            unsafe=self._reporting.unsafe,
             output_tail=child.output_tail(),
             stop=self._reporting.stop,
             undecided=self._has_returned and self._worker.parts.sweep.reports_wait and not self._reporting.settled,

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from sweeper.model.messages import Failed, Finished, Invalid, Refused, Stopped
 from sweeper.model.states import AttemptOutcome, ObjectiveFault, SearchStopKind, TrialState
-from sweeper.model.trial import Json, SearchStop
+from sweeper.model.trial import Json, Report, SearchStop
 from sweeper.model.waits import ExitStatus
 
 TAIL_LINES = 40
@@ -30,6 +30,8 @@ class Ending:
     started: bool
     reported: bool
     output_tail: str
+    unsafe: tuple[Report, ...] = ()
+    """Reports that a result has to take along: the ledger does not have them yet, or its server could forget them."""
     stop: SearchStop | None = None
     """What the search had decided by then, and is to be obeyed."""
     undecided: bool = False

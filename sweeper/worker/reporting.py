@@ -1,7 +1,8 @@
 """A child's reports on their way to the ledger, and what the search makes of them on its way back.
 
 Reports are written together twice a second, most times without waiting for the server's disk; every few seconds, and
-before an attempt ends, they are written once more and waited for. Where reports wait, each is written at once, and then
+before an attempt gives its trial back, they are written once more and waited for. A result that nothing but the
+function decides takes along those that are left. Where reports wait, each is written at once, and then
 the ledger is asked for its decision with short, bounded pauses until there is one. Where only timing would be lost, a
 report that comes to a rung waits too, but not for long: a trial that pauses there must not train on meanwhile, and an
 absent coordinator must not hold it. A decision that says more than *go on* has set the trial's stop in the same
@@ -26,7 +27,7 @@ log = logging.getLogger("sweeper.worker")
 
 REPORT_EVERY_S = 0.5
 """Reports are written together this often; the first of a child at once."""
-DURABLE_EVERY_S = 5.0
+DURABLE_WITHIN_S = 5.0
 """For so long reports may be in the ledger without being safe from a failure of its server, or half a heartbeat."""
 REPORT_BATCH = 500
 ASK_FIRST_S, ASK_MOST_S = 0.01, 0.25
@@ -51,8 +52,8 @@ class Reporting:
         self._trained_to = trained_to
         self._reports: list[Report] = []
         self._written: list[Report] = []
-        self._due_s = self._durable_due_s = float("-inf")
-        self._durable_every_s = min(DURABLE_EVERY_S, worker.parts.settings.lease.heartbeat_s / 2)
+        self._due_s, self._durable_due_s = float("-inf"), float("inf")
+        self._durable_within_s = min(DURABLE_WITHIN_S, worker.parts.settings.lease.heartbeat_s / 2)
         self._furthest = -1
         self._at_steps: dict[int, int] = {}
         self._waiting: int | None = None
@@ -65,7 +66,7 @@ class Reporting:
         self._backoff = Backoff(worker.parts.jitter, first_s=ASK_FIRST_S, most_s=ASK_MOST_S)
         self._weighed: SearchStop | None = None
         self._holds = False
-        self._concluding = False
+        self._concluding = self._taken_along = False
         self.reported = False
         """Whether the child has made any report."""
 
@@ -80,9 +81,15 @@ class Reporting:
         return self._waiting is not None
 
     @property
+    def untold(self) -> bool:
+        """Whether there are unsafe reports that the child's result will not take along."""
+        fits = self._taken_along and len(self.unsafe) <= REPORT_BATCH
+        return bool(self.unsafe) and not fits
+
+    @property
     def settled(self) -> bool:
         """Whether nothing is left to tell, or to be told before a result may count."""
-        return not self.unsafe and not self._concluding
+        return not self.untold and not self._concluding
 
     @property
     def stop(self) -> SearchStop | None:
@@ -104,21 +111,22 @@ class Reporting:
         if self._keeper.stop not in (None, self._weighed):
             return float("-inf")
         times = [float("inf")]
-        if self._reports:
-            times.append(float("-inf") if self.waiting else self._due_s)
-        if self._written:
+        if self.untold:
             times.append(self._durable_due_s)
+            if self._reports:
+                times.append(float("-inf") if self.waiting else self._due_s)
         if self.waiting or self._concluding:
             times.append(self._ask_at_s)
         return min(times)
 
     def hear(self, message: Reported) -> None:
-        """Take a report."""
+        """Take a report; an attempt's first of a step is the one that stays."""
         self.reported = True
-        self._reports.append(
-            Report(step=message.step, at_step=message.at_step, value=message.value, metrics=message.metrics)
-        )
-        self._at_steps.setdefault(message.step, message.at_step)
+        if message.step not in self._at_steps:
+            self._at_steps[message.step] = message.at_step
+            self._reports.append(
+                Report(step=message.step, at_step=message.at_step, value=message.value, metrics=message.metrics)
+            )
         if self._free:
             return
         if self._strict or self._comes_to_a_rung(message.step):
@@ -158,28 +166,36 @@ class Reporting:
     def conclude(self) -> None:
         """The function has returned: before its value counts, see what the search has decided."""
         self._concluding = self._worker.parts.sweep.decides is not None
+        self._taken_along = not self._concluding
         self._ask_soon()
 
     def speak(self, *, hurry: bool) -> None:
         """Write what is due, and ask for a decision that is awaited.
 
-        `hurry`: all that the child has said is due, for good: it says no more, or a checkpoint is about to be
-        committed, from beyond which no attempt would report it again.
+        `hurry`: the child says no more, so all that it has said is due, for good.
 
         Raises:
             LeaseLost: the trial is someone else's.
             LedgerUnavailable: unknown; call again.
         """
         now_s = self._worker.now_s()
-        durable = hurry or self.waiting or now_s >= self._durable_due_s
-        if self.unsafe if durable else self._reports and now_s >= self._due_s:
-            self._write(now_s, durable=durable)
+        if hurry or self.waiting or now_s >= self._durable_due_s:
+            if self.untold:
+                self.secure()
+        elif self._reports and now_s >= self._due_s:
+            self._write(now_s, durable=False)
         if now_s < self._ask_at_s:
             return
         if self._waiting is not None:
             self._ask(self._waiting, now_s)
         elif self._concluding:
             self._conclude(now_s)
+
+    def secure(self) -> None:
+        """Write for good all that the child has said. From beyond a checkpoint no attempt would report it again, so
+        this comes before one. Errors as in `speak`."""
+        if self.unsafe:
+            self._write(self._worker.now_s(), durable=True)
 
     def weigh(self) -> None:
         """Find out whether a stop that the keeper has heard of is to be obeyed. Errors as in `speak`."""
@@ -198,11 +214,13 @@ class Reporting:
         for start in range(0, len(reports), REPORT_BATCH):
             self._keeper.report(reports[start : start + REPORT_BATCH], durable=durable)
         self._furthest = max(self._furthest, *(report.step for report in reports))
-        self._written = [] if durable else [*self._written, *self._reports]
+        if durable:
+            self._written, self._durable_due_s = [], float("inf")
+        else:
+            self._written = [*self._written, *self._reports]
+            self._durable_due_s = min(self._durable_due_s, now_s + self._durable_within_s)
         self._reports = []
         self._due_s = now_s + REPORT_EVERY_S
-        if durable:
-            self._durable_due_s = now_s + self._durable_every_s
 
     def _ask(self, step: int, now_s: float) -> None:
         """Nothing more is decided on a trial that has a stop, so then there is nothing to wait for."""

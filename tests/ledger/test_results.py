@@ -120,6 +120,51 @@ def test_a_result_is_committed_once_and_its_replay_succeeds(world: World) -> Non
     assert world.try_lease() is None
 
 
+def test_a_result_takes_along_the_reports_that_the_ledger_lacks(world: World) -> None:
+    world.add(1)
+    first = world.lease()
+    report(world, first, Report(step=1, at_step=1, value=1.0), Report(step=2, at_step=2, value=2.0))
+    world.save(first, 1, 10)
+    world.release(first.lease)
+    second = world.lease()
+    report(world, second, Report(step=2, at_step=2, value=3.0), Report(step=3, at_step=3, value=4.0))
+    unsafe = [
+        Report(step=1, at_step=1, value=5.0),
+        Report(step=3, at_step=9, value=6.0),
+        Report(step=4, at_step=4, value=7.0, metrics={"acc": 0.5}),
+        Report(step=4, at_step=4, value=8.0),
+    ]
+    world.complete(second.lease, 1.5, reports=unsafe)
+    assert values(world) == {1: 5.0, 2: 3.0, 3: 4.0, 4: 7.0}
+    world.complete(second.lease, 1.5, reports=[*unsafe, Report(step=5, at_step=5, value=9.0)])
+    assert 5 not in values(world)
+    assert reports_of(world.db, world.trial().trial_id)[-1].metrics == {"acc": 0.5}
+
+
+def test_the_reports_of_a_result_that_comes_too_late_are_not_written(world: World) -> None:
+    """FENCE."""
+    world.add(1)
+    first = world.lease()
+    world.expire_all()
+    second = world.lease()
+    with pytest.raises(LeaseLost):
+        world.complete(first.lease, 1.0, reports=[Report(step=1, at_step=1, value=1.0)])
+    assert values(world) == {}
+    world.complete(second.lease, 2.0)
+
+
+def test_a_pruned_trials_end_takes_no_reports_along(world: World) -> None:
+    """Where its history ends is read from those that are there."""
+    world.add(1)
+    grant = world.lease()
+    with pytest.raises(ValueError, match="before its end"):
+        commit_result(
+            world.db, grant.lease, state=TrialState.PRUNED, outcome=AttemptOutcome.PRUNED, result=1.0, reason="pruned",
+            outcome_key="k", outcome_hash="h", outcome_stored=True, reports=[Report(step=1, at_step=1, value=1.0)],
+        )  # fmt: skip
+    assert world.trial().state is TrialState.RUNNING
+
+
 def test_a_late_completion_of_an_earlier_attempt_changes_nothing(world: World) -> None:
     """FENCE."""
     world.add(1)

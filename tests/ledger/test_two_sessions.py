@@ -21,6 +21,7 @@ from sweeper.ledger import sql
 from sweeper.ledger.checkpoints import adopt_checkpoint, commit_checkpoint, mark_suspect, retire_checkpoints
 from sweeper.ledger.commands import cancel_sweep, cancel_trials, retry_trials
 from sweeper.ledger.leases import expire_dead_holder, expire_leases, lease_trial, release_trial, renew_lease
+from sweeper.ledger.reads import reports_of
 from sweeper.ledger.results import commit_result, record_reports
 from sweeper.ledger.statements import Statements
 from sweeper.model.states import AttemptOutcome, TrialState
@@ -41,10 +42,10 @@ class Case:
         return CALLS[name](self, db)
 
 
-def _result(case: Case, db: Statements) -> None:
+def _result(case: Case, db: Statements, *reports: Report) -> None:
     commit_result(
         db, case.grant.lease, state=TrialState.COMPLETED, outcome=AttemptOutcome.COMPLETED, result=1.5, reason="done",
-        outcome_key="k", outcome_hash="h", outcome_stored=True,
+        outcome_key="k", outcome_hash="h", outcome_stored=True, reports=reports,
     )  # fmt: skip
 
 
@@ -66,6 +67,7 @@ CALLS: dict[str, Callable[[Case, Statements], object]] = {
         db, case.grant.lease, outcome=AttemptOutcome.CRASHED, reason="boom"
     ),
     "commit_result": _result,
+    "commit_result with reports": lambda case, db: _result(case, db, Report(step=1, at_step=1, value=0.5)),
     "expire_leases": lambda case, db: [
         gone.lease for gone in expire_leases(db, case.world.sweep_id, lease_s=LEASE_S, heartbeat_s=HEARTBEAT_S)
     ],
@@ -77,6 +79,7 @@ ENDINGS = {
     "release evicted": (AttemptOutcome.EVICTED, TrialState.PENDING),
     "release crashed": (AttemptOutcome.CRASHED, TrialState.PENDING),
     "commit_result": (AttemptOutcome.COMPLETED, TrialState.COMPLETED),
+    "commit_result with reports": (AttemptOutcome.COMPLETED, TrialState.COMPLETED),
     "expire_leases": (AttemptOutcome.LOST, TrialState.PENDING),
     "expire_dead_holder": (AttemptOutcome.LOST, TrialState.PENDING),
     "cancel_trials": (AttemptOutcome.CANCELLED, TrialState.CANCELLED),
@@ -154,7 +157,8 @@ def check_order(case: Case, first: str, second: str, following: Second[object]) 
     assert attempt.outcome is outcome, "the first ending stays"
     assert case.world.trial().state is state
     assert case.world.trial().head == case.head, "nothing written after the end counts"
-    assert case.world.sql("SELECT 1 FROM sweeper.reports WHERE trial_id = :t", t=case.grant.lease.trial_id) == []
+    reports = [report.step for report in reports_of(case.world.db, case.grant.lease.trial_id)]
+    assert reports == ([1] if first == "commit_result with reports" else [])
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)

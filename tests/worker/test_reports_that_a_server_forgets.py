@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from sweeper.checkpoint.outcomes import read_outcome
 from sweeper.ledger.database import Database
 from sweeper.ledger.reads import reports_of
-from sweeper.model.messages import Start
+from sweeper.model.messages import Reported, Start, ToWorker
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.settings import CheckpointSettings, LeaseSettings
+from tests.simulation.child import expected_value
 from tests.simulation.world import Process
 
 from .bench import STEPS, Bench
@@ -29,6 +32,8 @@ class Forgetful(Database):
         super().__init__(*args, **kwargs)
         self.saved: dict[int, list[int]] = {}
         """The reports that there were when the checkpoint of a step was committed."""
+        self.waited_for: list[list[int]] = []
+        """The reports that were written for good, by statement."""
 
     def run(self, statement: sa.Executable, parameters: Mapping[str, Any] = {}) -> Sequence[sa.Row[Any]]:
         if "manifest_key" in parameters:
@@ -40,6 +45,8 @@ class Forgetful(Database):
             gone = gone.bindparams(sa.bindparam("steps", type_=sa.ARRAY(sa.BigInteger)))
             given = {"id": parameters["trial_id"], "steps": parameters["steps"]}
             self.forgotten += len(super().run(gone, given))
+        elif "steps" in parameters:
+            self.waited_for.append(parameters["steps"])
         return rows
 
 
@@ -66,6 +73,15 @@ class Quick(random.Random):
         return 0.1
 
 
+def quick(*, steps: int) -> Any:
+    def make(process: Process, start: Start, restore_fd: int | None) -> ReportingChild:
+        child: ReportingChild = reporting(steps=steps)(process, start, restore_fd)
+        child._random = Quick(1)
+        return child
+
+    return make
+
+
 def steps_of(bench: Bench) -> list[int]:
     return [report.step for report in reports_of(bench.database, bench.trial().trial_id)]
 
@@ -76,6 +92,52 @@ def test_a_trial_that_completes_has_all_its_reports(bench: Bench, forgetful: For
     bench.run(200, until=lambda: bench.trial().state is TrialState.COMPLETED)
     assert forgetful.forgotten > 2
     assert steps_of(bench) == list(range(1, STEPS + 1))
+    key = bench.trial().outcome_key
+    assert key is not None
+    assert list(read_outcome(bench.store, key).read_reports()) == reports_of(bench.database, bench.trial().trial_id)
+
+
+def test_a_result_is_told_in_one_statement_with_the_reports_that_are_left(bench: Bench, forgetful: Forgetful) -> None:
+    bench.set(checkpoint=CheckpointSettings(every_s=1000.0))
+    bench.make_child = quick(steps=4)
+    bench.worker()
+    bench.run(200, until=lambda: bench.trial().state is TrialState.COMPLETED)
+    assert forgetful.waited_for == [[1, 2, 3, 4]]
+    assert steps_of(bench) == [1, 2, 3, 4]
+
+
+def test_the_first_report_of_a_step_is_the_one_that_stays(bench: Bench, forgetful: Forgetful) -> None:
+    """In the outcome object as in the ledger."""
+
+    class Repeating(ReportingChild):
+        def _tell(self, message: ToWorker) -> None:
+            super()._tell(message)
+            if isinstance(message, Reported):
+                super()._tell(replace(message, value=message.value + 1.0))
+
+    bench.make_child = lambda process, start, fd: Repeating(process, start, fd, steps=4, padding=0, crash=None)
+    bench.worker()
+    bench.run(200, until=lambda: bench.trial().state is TrialState.COMPLETED)
+    trial = bench.trial()
+    totals = [expected_value(trial.config_hash, step) for step in range(1, 5)]
+    assert trial.outcome_key is not None
+    found = read_outcome(bench.store, trial.outcome_key).read_reports()
+    assert [report.value for report in found] == [float(total) for total in totals]
+    assert list(found) == reports_of(bench.database, trial.trial_id)
+
+
+def test_a_result_that_was_taken_away_in_an_outage_of_the_store_has_its_reports(
+    bench: Bench, forgetful: Forgetful
+) -> None:
+    """The outcome object is late, and whoever reconciles writes it from the ledger, which has the reports."""
+    bench.set(checkpoint=CheckpointSettings(every_s=1000.0))
+    bench.make_child = reporting(steps=4)
+    bench.worker()
+    bench.run(200, until=lambda: bool(bench.children) and bench.children[0].step == 2)
+    bench.weather.store_away_until_s = bench.world.now_s + 2 * bench.settings.outcome_patience_s
+    bench.run(500, until=lambda: bench.trial().state is TrialState.COMPLETED)
+    assert not bench.trial().outcome_stored
+    assert steps_of(bench) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("how", ["error", "signal"])
@@ -112,12 +174,7 @@ def test_most_reports_of_a_trial_that_goes_on_are_safe(bench: Bench, forgetful: 
 def test_no_checkpoint_lies_beyond_a_report_that_could_be_lost(bench: Bench, forgetful: Forgetful) -> None:
     """An attempt that goes on from there would never make it again."""
 
-    def make(process: Process, start: Start, restore_fd: int | None) -> ReportingChild:
-        child: ReportingChild = reporting(steps=120)(process, start, restore_fd)
-        child._random = Quick(1)
-        return child
-
-    bench.make_child = make
+    bench.make_child = quick(steps=120)
     bench.worker()
     bench.run(200, until=lambda: bench.trial().state is TrialState.COMPLETED)
     assert forgetful.forgotten > 2
