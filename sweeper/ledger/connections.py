@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import select
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -21,6 +23,9 @@ BUSY_AFTER = 20
 """Statements after which a connection is worth a look at where it leads; most commands make fewer."""
 KEEP_AFTER = 3
 """Times that a statement comes before the server is asked to keep its plan."""
+KEEP_FOR = 4
+"""Times as often as it has come by then, until its plan is made anew. One that was made for empty tables walks over all
+of them, and they grow about as fast as statements come; the server itself looks again only once they were analyzed."""
 KEEPALIVE = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -34,6 +39,12 @@ _TRANSIENT_CLASSES = frozenset({"08", "40", "53", "57", "58"})
 _TRANSIENT_STATES = frozenset({"25006", "25P02", "25P03", "25P04", "55006", "55P03", "72000"})
 _NEW_CONNECTION = frozenset({"25006", "57P01", "57P02", "57P03", "57P04", "57P05"})
 """Read-only (a demoted primary answers reads for days), shutdown, restart: another server may be the right one now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KeptPlan:
+    name: bytes
+    until_times: int
 
 
 class BoundedConnection(psycopg.Connection[Any]):
@@ -50,8 +61,8 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # Any: as the driver's
         super().__init__(*args, **kwargs)
-        self._times: dict[bytes, int] = {}
-        self._kept: dict[bytes, bytes] = {}
+        self._times: Counter[bytes] = Counter()
+        self._kept: dict[bytes, _KeptPlan] = {}
         self._reader = Transformer(self)
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # Any: psycopg's generators
@@ -94,14 +105,16 @@ class BoundedConnection(psycopg.Connection[Any]):
         return names, self._reader.load_rows(0, result.ntuples, tuple)
 
     def _name_of_plan(self, sql: bytes, types: Sequence[int]) -> bytes | None:
-        name = self._kept.get(sql)
-        if name is None:
-            times = self._times[sql] = self._times.get(sql, 0) + 1
-            if times >= KEEP_AFTER:
-                name = b"sweeper_%d" % len(self._kept)
-                self.pgconn.send_prepare(name, sql, types)
-                self._result()
-                self._kept[sql] = name
+        times = self._times[sql] = self._times[sql] + 1
+        kept = self._kept.get(sql)
+        if times < KEEP_AFTER or (kept is not None and times < kept.until_times):
+            return None if kept is None else kept.name
+        if kept is not None:
+            self.execute(b"DEALLOCATE " + kept.name)
+        name = b"sweeper_%d" % len(self._kept) if kept is None else kept.name
+        self.pgconn.send_prepare(name, sql, types)
+        self._result()
+        self._kept[sql] = _KeptPlan(name=name, until_times=times * KEEP_FOR)
         return name
 
     def _result(self) -> pq.abc.PGresult:

@@ -148,6 +148,10 @@ HOT: dict[str, Any] = {
         db, LEASE, state=TrialState.COMPLETED, outcome=AttemptOutcome.COMPLETED, result=1.0, reason="", outcome_key="k",
         outcome_hash="h", outcome_stored=True,
     ),
+    "commit_result with reports": lambda db, sweep_id: commit_result(
+        db, LEASE, state=TrialState.COMPLETED, outcome=AttemptOutcome.COMPLETED, result=1.0, reason="", outcome_key="k",
+        outcome_hash="h", outcome_stored=True, reports=[Report(step=1, at_step=1, value=1.0)],
+    ),
     "commit_result pruned": lambda db, sweep_id: commit_result(
         db, LEASE, state=TrialState.PRUNED, outcome=AttemptOutcome.PRUNED, result=1.0, reason="", outcome_key="k",
         outcome_hash="h", outcome_stored=True,
@@ -258,6 +262,39 @@ def test_plans_kept_from_when_tables_were_small_read_no_table_from_end_to_end(wo
         world.complete(grant.lease)
     assert world.lease() is not None
     assert scans(world) == before
+
+
+def test_plans_kept_from_when_tables_were_empty_do_not_walk_over_them_for_long(world: World) -> None:
+    """To walk over all of an index, for each of few rows, is no sequential scan, and as slow."""
+    for table in BIG:
+        world.sql(f"ALTER TABLE sweeper.{table} SET (autovacuum_enabled = false)")
+    world.add(200)
+    world.sql("ANALYZE")
+
+    def lives() -> int:
+        before = entries_read(world)
+        for _ in range(20):
+            grant = world.lease()
+            reports = [Report(step=step, at_step=step, value=1.0) for step in (1, 2)]
+            record_reports(world.db, grant.lease, reports[:1], lease_s=LEASE_S, durable=False)
+            renew_lease(world.db, grant.lease, lease_s=LEASE_S)
+            world.complete(grant.lease, 1.0, reports=reports)
+        return entries_read(world) - before
+
+    of_empty = lives()
+    other = World.build(world.db, world.clock, name="large")
+    assert isinstance(world.db, Database)
+    populate = sa.text(POPULATE).bindparams(sa.bindparam("now", type_=sa.DateTime(timezone=True)))
+    world.db.run(populate, {"s": other.sweep_id, "a": other.asker_id, "now": world.clock.now})
+    for _ in range(3):
+        lives()
+    assert lives() < 2 * of_empty
+
+
+def entries_read(world: World) -> int:
+    """Entries of all indexes that were read so far."""
+    world.sql("SELECT pg_stat_force_next_flush()")
+    return int(world.sql("SELECT sum(idx_tup_read) AS read FROM pg_stat_user_indexes")[0].read)
 
 
 def scans(world: World) -> dict[str, int]:
