@@ -5,21 +5,23 @@
 Five parameters, no training and no child process. Ours: one real coordinator, and workers that lease a trial, record
 its reports (one statement a report, or all in the statement of the result) and commit its result. Optuna: workers that
 `ask`, `report` and `tell`. Each side has a database of its own on the same durable server, which is empty at the start
-of every run; the sides take turns, so that the machine's other work falls on both alike. With TPE, ours is also
-compared with the same optimizer in a bare loop of suggest, add and tell, which is as fast as one coordinator could ever
-be.
+of every run. The sides take turns of half a second in which the other one stands still (SIGSTOP), so that the machine's
+other work falls on both alike. With TPE, ours is also compared with the same optimizer in a bare loop of suggest, add
+and tell, which is as fast as one coordinator could ever be.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import optuna
@@ -29,6 +31,8 @@ from parts.servers import new_database, new_server
 
 WARM_UP_S = 3.0
 """Not counted: connections, the first turns, the tables of the study that our coordinator keeps for people."""
+SLICE_S = 0.5
+"""A side has the machine to itself for so long, while the others stand still; then it is the next one's turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +68,14 @@ class Process:
         self._process.wait()
         return count
 
+    def stand_still(self) -> None:
+        """Do nothing until told to go on."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Work again."""
+        self._process.send_signal(signal.SIGCONT)
+
     def end(self) -> None:
         """End it, if it lives; nobody needs what it would still do."""
         self._process.kill()
@@ -77,54 +89,78 @@ class Process:
         raise SystemExit(f"the {self._role} ended with status {self._process.wait()}")
 
 
-def rate(processes: list[Process], seconds: float) -> float:
-    """Give what the processes count a second, all of them together."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """The processes of one side: those that count, and those that they need."""
+
+    counting: list[Process]
+    beside: list[Process] = field(default_factory=list)
+
+    @property
+    def all(self) -> list[Process]:
+        """All of them."""
+        return [*self.beside, *self.counting]
+
+
+def rates(sides: Mapping[str, Side], seconds: float) -> dict[str, float]:
+    """Give what each side counts a second, while it has the machine to itself for that long in all."""
+    everybody = [process for side in sides.values() for process in side.all]
     try:
-        for process in processes:
+        for process in everybody:
             process.await_ready()
-        from_s = time.monotonic() + WARM_UP_S
-        for process in processes:
-            process.begin(from_s, from_s + seconds)
-        return sum(process.count() for process in processes) / seconds
+            process.stand_still()
+        slices = max(1, round(seconds / SLICE_S))
+        from_s = time.monotonic() + len(sides) * WARM_UP_S
+        for side in sides.values():
+            for process in side.counting:
+                process.begin(from_s, from_s + len(sides) * slices * SLICE_S)
+        for side in sides.values():
+            _alone(side, WARM_UP_S)
+        for _ in range(slices):
+            for side in sides.values():
+                _alone(side, SLICE_S)
+        for process in everybody:
+            process.go_on()
+        counts = {name: sum(process.count() for process in side.counting) for name, side in sides.items()}
+        return {name: count / (slices * SLICE_S) for name, count in counts.items()}
     finally:
-        for process in processes:
+        for process in everybody:
             process.end()
 
 
-def ours(server: str, workers: int, options: Options) -> float:
-    """Give our trials per second."""
+def _alone(side: Side, seconds: float) -> None:
+    for process in side.all:
+        process.go_on()
+    time.sleep(seconds)
+    for process in side.all:
+        process.stand_still()
+
+
+def side_by_side(server: str, workers: int, options: Options) -> dict[str, float]:
+    """Give the trials per second of both sides, and those of the optimizer alone where that is not free."""
     with tempfile.TemporaryDirectory(prefix="bench-home-") as home:
-        part = Part(url=new_database(server, "ours"), sampler=options.sampler, home=home, batched=options.batched)
-        prepare_ours(part)
-        coordinator = Process("coordinator", part)
-        try:
-            coordinator.await_ready()
-            return rate([Process("worker", part) for _ in range(workers)], options.seconds)
-        finally:
-            coordinator.end()
-
-
-def theirs(server: str, workers: int, options: Options) -> float:
-    """Give Optuna's trials per second."""
-    part = Part(url=new_database(server, "optuna"), sampler=options.sampler)
-    prepare_optuna(part)
-    return rate([Process("optuna", part) for _ in range(workers)], options.seconds)
-
-
-def bare(options: Options) -> float:
-    """Give the proposals per second of the optimizer alone."""
-    return rate([Process("bare", Part(url="", sampler=options.sampler))], options.seconds)
+        mine = Part(url=new_database(server, "ours"), sampler=options.sampler, home=home, batched=options.batched)
+        prepare_ours(mine)
+        other = Part(url=new_database(server, "optuna"), sampler=options.sampler)
+        prepare_optuna(other)
+        sides = {
+            "ours": Side(
+                counting=[Process("worker", mine) for _ in range(workers)], beside=[Process("coordinator", mine)]
+            ),
+            "optuna": Side(counting=[Process("optuna", other) for _ in range(workers)]),
+        }
+        if options.sampler != "random":
+            sides["bare"] = Side(counting=[Process("bare", Part(url="", sampler=options.sampler))])
+        return rates(sides, options.seconds)
 
 
 def measure(server: str, counts: list[int], runs: int, options: Options) -> dict[str, dict[int, list[float]]]:
-    """Give each side's figures by number of workers; the sides take turns."""
-    figures: dict[str, dict[int, list[float]]] = {"ours": {}, "optuna": {}, "bare": {}}
+    """Give each side's figures by number of workers."""
+    figures: dict[str, dict[int, list[float]]] = {}
     for _ in range(runs):
         for workers in counts:
-            figures["ours"].setdefault(workers, []).append(ours(server, workers, options))
-            figures["optuna"].setdefault(workers, []).append(theirs(server, workers, options))
-            if options.sampler != "random":
-                figures["bare"].setdefault(workers, []).append(bare(options))
+            for side, per_s in side_by_side(server, workers, options).items():
+                figures.setdefault(side, {}).setdefault(workers, []).append(per_s)
     return figures
 
 
@@ -157,10 +193,12 @@ def main() -> None:
     best = max(medians["ours"].values())
     for workers in given.workers:
         mine, other = medians["ours"][workers], medians["optuna"][workers]
-        alone = medians["bare"].get(workers)
+        ratios = [a / b for a, b in zip(figures["ours"][workers], figures["optuna"][workers], strict=True)]
+        alone = medians["bare"][workers] if "bare" in medians else None
         of_bare = "" if alone is None else f", {mine / alone:.2f} of the optimizer alone ({alone:.0f})"
         print(
-            f"{workers:>3} workers: ours {mine:7.1f}, Optuna {other:6.1f}, ratio {mine / other:5.1f}, "
+            f"{workers:>3} workers: ours {mine:7.1f}, Optuna {other:6.1f}, ratio {statistics.median(ratios):5.1f} "
+            f"({min(ratios):.1f} to {max(ratios):.1f}), "
             f"{mine / best:.2f} of our best{of_bare}"
         )
 
