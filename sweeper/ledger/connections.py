@@ -134,6 +134,8 @@ class BoundedConnection(psycopg.Connection[Any]):
             return
         # A kept plan stays while tables grow: made for ten rows, it would go on reading a million from end to end.
         self.execute("SET enable_seqscan = off")
+        # Left to itself the server plans a statement with arrays each time: it takes an unknown one for a long one.
+        self.execute("SET plan_cache_mode = force_generic_plan")
         self._keeps_plans = True
 
     def _give_up(self) -> None:
