@@ -36,9 +36,10 @@ KEEPALIVE = {
 """A peer that vanished is noticed within about 20 s, and firewalls see traffic on idle connections."""
 
 _TRANSIENT_CLASSES = frozenset({"08", "40", "53", "57", "58"})
-_TRANSIENT_STATES = frozenset({"25006", "25P02", "25P03", "25P04", "55006", "55P03", "72000"})
-_NEW_CONNECTION = frozenset({"25006", "57P01", "57P02", "57P03", "57P04", "57P05"})
-"""Read-only (a demoted primary answers reads for days), shutdown, restart: another server may be the right one now."""
+_TRANSIENT_STATES = frozenset({"25006", "25P02", "25P03", "25P04", "26000", "42P05", "55006", "55P03", "72000"})
+_NEW_CONNECTION = frozenset({"25006", "26000", "42P05", "57P01", "57P02", "57P03", "57P04", "57P05"})
+"""Read-only (a demoted primary answers reads for days), shutdown, restart: another server may be the right one now.
+Somebody discarded the plans that the session kept for us, or has one of that name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     bound_s: float = STATEMENT_S
     _sent: int = 0
+    _named: int = 0
     _keeps_plans: bool = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # Any: as the driver's
@@ -110,8 +112,10 @@ class BoundedConnection(psycopg.Connection[Any]):
         if times < KEEP_AFTER or (kept is not None and times < kept.until_times):
             return None if kept is None else kept.name
         if kept is not None:
+            del self._kept[sql]  # whatever becomes of it now: each plan has a name of its own
             self.execute(b"DEALLOCATE " + kept.name)
-        name = b"sweeper_%d" % len(self._kept) if kept is None else kept.name
+        self._named += 1
+        name = b"sweeper_%d" % self._named
         self.pgconn.send_prepare(name, sql, types)
         self._result()
         self._kept[sql] = _KeptPlan(name=name, until_times=times * KEEP_FOR)

@@ -110,6 +110,9 @@ def _train(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, beginning: Be
         yield from _put_away(worker, child, saving)
         verdict = judge(ending, draining=worker.drain.active, drain_reason=worker.drain.reason)
         verdict = replace(verdict, reason="; ".join(text for text in (verdict.reason, beginning.note) if text))
+        if ending.unsafe and verdict.outcome in (AttemptOutcome.PRUNED, AttemptOutcome.CRASHED):
+            # A deadline came before they were told, and this may be the trial's end; a result takes them along.
+            yield from worker.insist(lambda: keeper.report(ending.unsafe, durable=True))
         return (
             yield from _settle(
                 worker, keeper, grant, verdict,
@@ -179,11 +182,12 @@ def _put_away(worker: WorkerState, child: Child, saving: Saving) -> Program[None
     """End the child's group and free its memory once nobody reads it any more."""
     child.kill()
     give_up_s = worker.now_s() + GONE_S
-    while not (gone := child.exited is not None) or not all(future.done() for future in saving.futures):
+    while not (gone := child.exited is not None) or any(not future.done() for future in saving.futures):
         if worker.now_s() >= min(give_up_s, worker.drain.deadline_s):
             return
         children = () if gone else (child,)
-        yield from worker.pause(Wait(until_s=worker.now_s() + 1.0, children=children, futures=saving.futures))
+        futures = tuple(future for future in saving.futures if not future.done())  # nobody collects one that is
+        yield from worker.pause(Wait(until_s=worker.now_s() + 1.0, children=children, futures=futures))
         child.receive()
     child.close()
 

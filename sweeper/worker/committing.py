@@ -45,7 +45,7 @@ def commit_end(
         verdict: how the attempt ended; its `state` is the trial's.
         step: the training step that was reached.
         has_reports: whether the ledger may hold any of this trial.
-        unsafe: those of this attempt that it may lack; not for a pruned trial.
+        unsafe: those of this attempt that it may lack; for a pruned trial they were told before.
 
     A store that is away is waited for (not when a notice comes); then the row is committed without the object, and
     whoever reconciles writes it.

@@ -141,7 +141,7 @@ class Conversation:
             if self._saving.ready:
                 self._reporting.secure()
                 self._saving.commit()
-                self._keeper.beaten()
+                self._worker.line.answered(self._worker.now_s())
             self._keeper.beat(step=self._child.step)
             self._reporting.weigh()
         except LedgerUnavailable as error:

@@ -55,10 +55,14 @@ class LeaseKeeper:
             step=step,
             heartbeat_s=self._settings.heartbeat_s,
         )
-        self.beaten()
+        now_s = self._worker.now_s()
+        self._worker.line.answered(now_s)
+        self._due_s = now_s + self._settings.heartbeat_s
 
     def report(self, reports: Sequence[Report], *, durable: bool) -> None:
-        """Write reports, which renews the lease as well. Errors as in `renew`.
+        """Write reports, which extends the lease, but is no heartbeat: that has more to tell, and to see to.
+
+        Errors as in `renew`.
 
         `durable`: whether to wait for the disk, so that a server that fails can forget none of them.
         """
@@ -70,7 +74,7 @@ class LeaseKeeper:
             heartbeat_s=self._settings.heartbeat_s,
             durable=durable,
         )
-        self.beaten()
+        self._worker.line.answered(self._worker.now_s())
 
     def beat(self, *, step: int | None = None) -> None:
         """Renew if it is due and look after the dead. Errors as in `renew`."""
@@ -85,11 +89,6 @@ class LeaseKeeper:
         """
         self.child_started = True
         self._due_s = min(self._due_s, self._worker.now_s() + TELL_STARTED_S)
-
-    def beaten(self) -> None:
-        """The ledger just accepted a statement that renews the lease."""
-        self._worker.line.answered(self._worker.now_s())
-        self._due_s = self._worker.now_s() + self._settings.heartbeat_s
 
     def attend(self, future: Future[T], *, until_s: Callable[[], float] | None = None) -> Program[T]:
         """Wait for background work while the lease is kept.

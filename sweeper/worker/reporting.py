@@ -83,8 +83,8 @@ class Reporting:
     @property
     def untold(self) -> bool:
         """Whether there are unsafe reports that the child's result will not take along."""
-        fits = self._taken_along and len(self.unsafe) <= REPORT_BATCH
-        return bool(self.unsafe) and not fits
+        count = len(self._written) + len(self._reports)
+        return count > (REPORT_BATCH if self._taken_along else 0)
 
     @property
     def settled(self) -> bool:

@@ -6,9 +6,11 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
+from sweeper.errors import LedgerUnavailable
 from sweeper.ledger.database import Database
 from sweeper.ledger.sql import statement
 
@@ -148,3 +150,29 @@ def test_a_database_of_another_encoding_holds_what_it_can(fresh_database: str) -
     finally:
         with Database(fresh_database) as database:
             database.run(sa.text("DROP DATABASE latin"))
+
+
+def test_a_plan_that_could_not_be_made_anew_is_made_later(fresh_database: str) -> None:
+    """A lock_timeout of the administrator's ends the statement that would keep it, and the connection lives on."""
+    things = statement("SELECT count(*) AS named FROM things WHERE name = :name")
+    with Database(fresh_database) as database, psycopg.connect(fresh_database) as other:
+        database.run(sa.text("CREATE TABLE things (name text)"))
+        for _ in range(29):
+            database.run(things, {"name": "x"})
+        database.run(sa.text("SET lock_timeout = '50ms'"))
+        for _ in range(40):  # within which the plan is due to be made anew, by a statement that is refused
+            other.execute("LOCK TABLE things IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(LedgerUnavailable):
+                database.run(things, {"name": "x"})
+            other.rollback()
+            assert database.run(things, {"name": "x"})[0].named == 0
+
+
+def test_plans_that_somebody_discarded_are_made_again(fresh_database: str) -> None:
+    with Database(fresh_database) as database:
+        for _ in range(30):
+            database.run(NAMED, {"name": "pg_class"})
+        database.run(sa.text("DISCARD ALL"))
+        with pytest.raises(LedgerUnavailable):
+            database.run(NAMED, {"name": "pg_class"})
+        assert database.run(NAMED, {"name": "pg_class"})[0].named == 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -179,3 +181,48 @@ def step_of(bench: SearchBench) -> int:
 def outcomes(bench: SearchBench, number: int = 0) -> list[AttemptOutcome | None]:
     """How the attempts ended."""
     return [attempt.outcome for attempt in bench.attempts(number)]
+
+
+def reporting(crash: str | None = None, *, at_step: int = STEPS, steps: int = STEPS) -> Any:
+    """Makes a child that reports at each step, and may die at one."""
+
+    def make(process: Process, start: Start, restore_fd: int | None) -> ReportingChild:
+        child = ReportingChild(process, start, restore_fd, steps=steps, padding=0, crash=crash)
+        child._crash_at = at_step
+        return child
+
+    return make
+
+
+class Quick(random.Random):
+    """Makes each step of a child take a tenth of a second."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.1
+
+
+def quick(*, steps: int) -> Any:
+    """Makes a child whose steps take a tenth of a second."""
+
+    def make(process: Process, start: Start, restore_fd: int | None) -> ReportingChild:
+        child: ReportingChild = reporting(steps=steps)(process, start, restore_fd)
+        child._random = Quick(1)
+        return child
+
+    return make
+
+
+def talkative(*, steps: int, from_step: int = 1) -> Any:
+    """Quick steps, with a report at each from one on."""
+
+    def make(process: Process, start: Start, restore_fd: int | None) -> ReportingChild:
+        child: ReportingChild = quick(steps=steps)(process, start, restore_fd)
+        child.reports_at = lambda step: step >= from_step
+        return child
+
+    return make
+
+
+def steps_of(bench: Bench) -> list[int]:
+    """The steps of the first trial's reports."""
+    return [report.step for report in reports_of(bench.database, bench.trial().trial_id)]

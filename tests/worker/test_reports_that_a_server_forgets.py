@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,14 +12,14 @@ import sqlalchemy as sa
 from sweeper.checkpoint.outcomes import read_outcome
 from sweeper.ledger.database import Database
 from sweeper.ledger.reads import reports_of
-from sweeper.model.messages import Reported, Start, ToWorker
+from sweeper.model.messages import Reported, Stopped, ToWorker
 from sweeper.model.states import AttemptOutcome, TrialState
-from sweeper.settings import CheckpointSettings, LeaseSettings
+from sweeper.model.waits import ExitStatus, Notice
+from sweeper.settings import CheckpointSettings
 from tests.simulation.child import expected_value
-from tests.simulation.world import Process
 
 from .bench import STEPS, Bench
-from .searching import ReportingChild
+from .searching import ReportingChild, quick, reporting, steps_of
 
 
 class Forgetful(Database):
@@ -55,35 +54,6 @@ def forgetful(bench: Bench, ledger_url: str) -> Forgetful:
     bench.database.close()
     bench.database = database = Forgetful(ledger_url, "bench", now=bench.world.database_now)
     return database
-
-
-def reporting(crash: str | None = None, *, at_step: int = STEPS, steps: int = STEPS) -> Any:
-    def make(process: Process, start: Start, restore_fd: int | None) -> ReportingChild:
-        child = ReportingChild(process, start, restore_fd, steps=steps, padding=0, crash=crash)
-        child._crash_at = at_step
-        return child
-
-    return make
-
-
-class Quick(random.Random):
-    """Makes each step of a child take a tenth of a second."""
-
-    def uniform(self, a: float, b: float) -> float:
-        return 0.1
-
-
-def quick(*, steps: int) -> Any:
-    def make(process: Process, start: Start, restore_fd: int | None) -> ReportingChild:
-        child: ReportingChild = reporting(steps=steps)(process, start, restore_fd)
-        child._random = Quick(1)
-        return child
-
-    return make
-
-
-def steps_of(bench: Bench) -> list[int]:
-    return [report.step for report in reports_of(bench.database, bench.trial().trial_id)]
 
 
 def test_a_trial_that_completes_has_all_its_reports(bench: Bench, forgetful: Forgetful) -> None:
@@ -138,6 +108,36 @@ def test_a_result_that_was_taken_away_in_an_outage_of_the_store_has_its_reports(
     bench.run(500, until=lambda: bench.trial().state is TrialState.COMPLETED)
     assert not bench.trial().outcome_stored
     assert steps_of(bench) == [1, 2, 3, 4]
+
+
+class GivingUp(ReportingChild):
+    """Raises `sweeper.Pruned` after its last step."""
+
+    def _go_on(self) -> None:
+        if self.step < self._steps:
+            super()._go_on()
+            return
+        self._tell(Stopped(kind="pruned", step=self.step))
+        self._later(0.1, lambda: self._exit(ExitStatus(code=0)))
+
+
+def test_a_trial_that_pruned_itself_keeps_its_reports_when_the_ledger_answers_only_at_a_deadline(bench: Bench) -> None:
+    """The pause between two tries is longer than what is left, so the first to be heard is the end."""
+    bench.set(checkpoint=CheckpointSettings(every_s=1000.0))
+    bench.make_child = lambda process, start, fd: GivingUp(process, start, fd, steps=STEPS, padding=0, crash=None)
+    process = bench.worker()
+    bench.run(200, until=lambda: bool(bench.children) and bench.children[0].step == STEPS - 4)
+    bench.weather.database_away_until_s = bench.world.now_s + 1e6
+    bench.run(200, until=lambda: not bench.children[0].lives)
+    bench.run(30.0)
+    tries = len(bench.world.trace)
+    bench.run(20.0, until=lambda: len(bench.world.trace) > tries)
+    process.notify(Notice(source="cloud", reason="reclaimed", deadline_s=process.clock.monotonic_s() + 4.0))
+    bench.weather.database_away_until_s = bench.world.now_s
+    bench.run(60, until=lambda: not process.alive)
+    assert bench.trial().state is TrialState.PRUNED
+    assert steps_of(bench) == list(range(1, STEPS + 1))
+    assert bench.trial().result == float(bench.children[0]._total)
 
 
 @pytest.mark.parametrize("how", ["error", "signal"])
@@ -198,17 +198,3 @@ def test_an_outage_after_the_last_word_keeps_nobody_busy(bench: Bench) -> None:
         assert process._serial - turns < 20 + 5 * seconds
     bench.run(200, until=lambda: bench.trial().state is TrialState.COMPLETED)
     assert steps_of(bench) == list(range(1, STEPS + 1))
-
-
-def test_reports_alone_keep_the_pulse(bench: Bench) -> None:
-    """BLIND: a gap of two heartbeats between touches would put off the expiry of all who died, again and again."""
-    lease = LeaseSettings(lease_s=12.0, heartbeat_s=3.0, blind_s=60.0)
-    bench.set(lease=lease, checkpoint=CheckpointSettings(every_s=1000.0))
-    bench.make_child = reporting()
-    bench.worker()
-    bench.run(20, until=lambda: bool(bench.children) and bench.children[0].step == 2)
-    (before,) = bench.database.run(sa.text("SELECT awake_since FROM sweeper.pulse"))
-    bench.run(200, until=lambda: bench.children[0].step == STEPS)
-    (after,) = bench.database.run(sa.text("SELECT awake_since, last_seen_at FROM sweeper.pulse"))
-    assert (bench.world.database_now() - after.last_seen_at).total_seconds() < 6.0
-    assert after.awake_since == before.awake_since

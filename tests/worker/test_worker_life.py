@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
 from sweeper.checkpoint.outcomes import read_outcome, write_outcome
 from sweeper.ledger.commands import cancel_trials
@@ -16,6 +17,7 @@ from sweeper.model.messages import Finished, Start, Stop, ToWorker
 from sweeper.model.outcome import Outcome
 from sweeper.model.states import AttemptOutcome, TrialState
 from sweeper.model.waits import ExitStatus
+from sweeper.settings import CheckpointSettings
 from tests.simulation.child import SimChild, expected_value
 from tests.simulation.world import Process
 
@@ -454,3 +456,27 @@ def test_a_child_that_must_be_looked_at_is_looked_at_then(bench: Bench) -> None:
     bench.run(29)
     (child,) = bench.children
     assert any(19.0 <= look_s < 22.0 for look_s in child.looked_s), child.looked_s  # type: ignore[attr-defined]
+
+
+def test_a_lost_lease_keeps_nobody_busy_while_its_child_dies(bench: Bench) -> None:
+    """The upload that was under way is done, and nobody collects it."""
+
+    class Dying(SimChild):
+        killed = False
+
+        def kill(self) -> None:
+            if not self.killed:
+                self.killed = True
+                self._world.after(20.0, super().kill)
+
+    bench.set(checkpoint=CheckpointSettings(every_s=1.0))
+    bench.make_child = lambda process, start, fd: Dying(process, start, fd, steps=STEPS, padding=0, crash=None)
+    process = bench.worker()
+    bench.run(60, until=lambda: bool(bench.children) and bench.children[0]._in_flight is not None)
+    lost = "UPDATE sweeper.trials SET state = 'pending', lease_id = NULL, worker_id = NULL, lease_expires_at = NULL"
+    bench.database.run(sa.text(lost))
+    (child,) = bench.children
+    bench.run(60, until=lambda: child.killed)  # type: ignore[attr-defined]
+    turns = process._serial
+    bench.run(15.0, until=lambda: process._serial - turns > 1000)
+    assert process._serial - turns < 100
