@@ -117,19 +117,35 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["analyzed", "never analyzed"])
-def populated(request: pytest.FixtureRequest, postgres_server: str, ledger_template: str) -> Iterator[World]:
-    for url in _database(postgres_server, template=ledger_template):
+def world_of_its_own(server: str, template: str) -> Iterator[World]:
+    """In a database of its own, which nobody analyzes or has to empty of so many rows."""
+    for url in _database(server, template=template):
         with Database(url, "plans", Clock(), statement_s=60) as db:
             world = World.build(db, Clock())
-            world.worker()
             for table in BIG:
                 world.sql(f"ALTER TABLE sweeper.{table} SET (autovacuum_enabled = false)")
-            populate = sa.text(POPULATE).bindparams(sa.bindparam("now", type_=sa.DateTime(timezone=True)))
-            db.run(populate, {"s": world.sweep_id, "a": world.asker_id, "now": world.clock.now})
-            if request.param:
-                world.sql("ANALYZE")
             yield world
+
+
+def populate(world: World) -> None:
+    assert isinstance(world.db, Database)
+    text = sa.text(POPULATE).bindparams(sa.bindparam("now", type_=sa.DateTime(timezone=True)))
+    world.db.run(text, {"s": world.sweep_id, "a": world.asker_id, "now": world.clock.now})
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["analyzed", "never analyzed"])
+def populated(request: pytest.FixtureRequest, postgres_server: str, ledger_template: str) -> Iterator[World]:
+    for world in world_of_its_own(postgres_server, ledger_template):
+        world.worker()
+        populate(world)
+        if request.param:
+            world.sql("ANALYZE")
+        yield world
+
+
+@pytest.fixture
+def growing(postgres_server: str, ledger_template: str) -> Iterator[World]:
+    yield from world_of_its_own(postgres_server, ledger_template)
 
 
 def plans_of(world: World, call: Any, how: type[Explaining] = Explaining) -> list[dict[str, Any]]:
@@ -301,17 +317,6 @@ def test_plans_kept_from_when_tables_were_small_read_no_table_from_end_to_end(wo
     assert scans(world) == before
 
 
-@pytest.fixture
-def growing(postgres_server: str, ledger_template: str) -> Iterator[World]:
-    """A world in a database of its own, since so many rows are not deleted after a test."""
-    for url in _database(postgres_server, template=ledger_template):
-        with Database(url, "plans", Clock(), statement_s=60) as db:
-            world = World.build(db, Clock())
-            for table in BIG:
-                world.sql(f"ALTER TABLE sweeper.{table} SET (autovacuum_enabled = false)")
-            yield world
-
-
 def test_plans_kept_from_when_tables_were_small_do_not_walk_over_them_for_long(growing: World) -> None:
     """To walk over all of an index, for each of few rows, is no sequential scan, and as slow."""
     world = growing
@@ -330,10 +335,7 @@ def test_plans_kept_from_when_tables_were_small_do_not_walk_over_them_for_long(g
     lives()
     world.sql("ANALYZE")
     of_few = lives()
-    other = World.build(world.db, world.clock, name="large")
-    assert isinstance(world.db, Database)
-    populate = sa.text(POPULATE).bindparams(sa.bindparam("now", type_=sa.DateTime(timezone=True)))
-    world.db.run(populate, {"s": other.sweep_id, "a": other.asker_id, "now": world.clock.now})
+    populate(World.build(world.db, world.clock, name="large"))
     for _ in range(9):
         lives()
     assert lives() < 2 * of_few
