@@ -110,14 +110,16 @@ def _train(worker: WorkerState, keeper: LeaseKeeper, grant: Grant, beginning: Be
         yield from _put_away(worker, child, saving)
         verdict = judge(ending, draining=worker.drain.active, drain_reason=worker.drain.reason)
         verdict = replace(verdict, reason="; ".join(text for text in (verdict.reason, beginning.note) if text))
-        if ending.unsafe and verdict.outcome in (AttemptOutcome.PRUNED, AttemptOutcome.CRASHED):
+        unsafe = ending.unsafe
+        if unsafe and verdict.outcome in (AttemptOutcome.PRUNED, AttemptOutcome.CRASHED):
             # A deadline came before they were told, and this may be the trial's end; a result takes them along.
             yield from worker.insist(lambda: keeper.report(ending.unsafe, durable=True))
+            unsafe = ()
         return (
             yield from _settle(
                 worker, keeper, grant, verdict,
                 step=ending.step, started=ending.started, has_reports=ending.reported or grant.attempt > 1,
-                unsafe=ending.unsafe,
+                unsafe=unsafe,
             )
         )  # fmt: skip
     except LeaseLost as error:

@@ -45,7 +45,7 @@ def commit_end(
         verdict: how the attempt ended; its `state` is the trial's.
         step: the training step that was reached.
         has_reports: whether the ledger may hold any of this trial.
-        unsafe: those of this attempt that it may lack; for a pruned trial they were told before.
+        unsafe: those of this attempt that it may lack; none for a pruned trial, which were told before.
 
     A store that is away is waited for (not when a notice comes); then the row is committed without the object, and
     whoever reconciles writes it.
@@ -60,7 +60,6 @@ def commit_end(
     if has_reports:
         reports = yield from worker.insist(lambda: reports_of(database, grant.lease.trial_id))
     if state is TrialState.PRUNED:
-        unsafe = ()
         reports, verdict, step = _pruned(verdict, reports, step)
     elif unsafe:
         by_step = {report.step: report for report in (*reports, *unsafe)}
