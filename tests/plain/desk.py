@@ -15,9 +15,11 @@ from typing import Any
 import psutil
 
 from sweeper.ledger.database import Database
+from sweeper.ledger.reads import attempts as read_attempts
 from sweeper.ledger.reads import trials as read_trials
 from sweeper.ledger.sweeps import require_sweep
-from sweeper.model.trial import Trial
+from sweeper.model.states import TrialState
+from sweeper.model.trial import Attempt, Trial
 from tests.hydra.running import Ended, finish, wait_until
 
 MODULE = """
@@ -136,6 +138,12 @@ class Desk:
             sweep = require_sweep(database, name)
             return sorted(read_trials(database, sweep.sweep_id), key=lambda trial: trial.number)
 
+    def attempts(self, name: str = "mine") -> dict[int, list[Attempt]]:
+        """The attempts of each trial, in order."""
+        with Database(self.database_url, "test") as database:
+            of_trials = read_attempts(database, require_sweep(database, name).sweep_id)
+        return {trial.number: of_trials.get(trial.trial_id, []) for trial in self.trials(name)}
+
 
 def result_of(ended: Ended) -> dict[str, Any]:
     """What the script printed at its end."""
@@ -144,9 +152,29 @@ def result_of(ended: Ended) -> dict[str, Any]:
     return found
 
 
-def kill_at(desk: Desk, process: Any, *, steps: int) -> None:
-    """SIGKILL a command, and everything that it started, once so many steps were trained."""
-    wait_until(lambda: len(desk.counted()) >= steps or process.poll() is not None, 60)
+@dataclass(frozen=True, kw_only=True)
+class Killed:
+    """What a killed command left in the ledger, and what it had said by then."""
+
+    trials: list[Trial]
+    attempts: dict[int, list[Attempt]]
+    counted: Counter[tuple[str, int]]
+    said: str
+
+    def __str__(self) -> str:
+        return "\n".join([self.said, *map(repr, self.trials), *map(repr, self.attempts.items())])
+
+
+def kill_at(desk: Desk, process: Any, *, steps: int, saved: bool = False) -> Killed:
+    """SIGKILL a command, and everything that it started, once so many steps were trained.
+
+    `saved`: and once a running trial has a checkpoint; on a busy disk that takes as long as many steps.
+    """
+
+    def ready() -> bool:
+        return len(desk.counted()) >= steps and (not saved or any(map(_is_saved, desk.trials())))
+
+    wait_until(lambda: ready() or process.poll() is not None, 60)
     assert process.poll() is None, process.communicate()
     found = [psutil.Process(process.pid)]
     found += found[0].children(recursive=True)
@@ -156,4 +184,29 @@ def kill_at(desk: Desk, process: Any, *, steps: int) -> None:
         except psutil.NoSuchProcess:
             continue
     psutil.wait_procs(found, timeout=10)
-    process.communicate()
+    said = "".join(process.communicate())
+    return Killed(trials=desk.trials(), attempts=desk.attempts(), counted=desk.counted(), said=said)
+
+
+def assert_goes_on(killed: Killed, counted: Counter[tuple[str, int]]) -> None:
+    """Its one worker had ended each trial before it began another, and no step in the ledger was trained again since.
+
+    `counted`: how often each step was trained by now.
+    """
+    states = [trial.state for trial in killed.trials]
+    running = states.index(TrialState.RUNNING)
+    assert states[:running] == [TrialState.COMPLETED] * running, str(killed)
+    kept = {repr(trial.params["x"]): _kept(trial) for trial in killed.trials}
+    again = sorted((x, step) for x, step in counted - killed.counted if step < kept.get(x, 0))
+    assert not again, f"{again}\n{killed}"
+
+
+def _is_saved(trial: Trial) -> bool:
+    return trial.state is TrialState.RUNNING and trial.head is not None
+
+
+def _kept(trial: Trial) -> int:
+    """Steps that are never to be trained again: all of a finished trial, else those of its head."""
+    if trial.state.final:
+        return trial.step
+    return 0 if trial.head is None else trial.head.step

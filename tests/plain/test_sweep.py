@@ -11,7 +11,7 @@ import pytest
 
 from sweeper.model.states import TrialState
 from tests.hydra.running import finish, wait_until
-from tests.plain.desk import Desk, kill_at, result_of
+from tests.plain.desk import Desk, assert_goes_on, kill_at, result_of
 
 pytestmark = pytest.mark.slow
 
@@ -51,13 +51,15 @@ def test_a_search_that_is_killed_goes_on_in_the_middle_of_its_trials(desk: Desk)
     keywords: dict[str, Any] = {"base": {"steps": 20, "pause_s": 0.02}, "checkpoint": {"every_s": 0.05}}
     straight = result_of(desk.sweep(name="straight", **keywords))
     (desk.root / "counter.txt").unlink()
-    for target in (25, 55):
-        kill_at(desk, desk.start("python", "search.py", _json(**keywords)), steps=target)
+    kills = [
+        kill_at(desk, desk.start("python", "search.py", _json(**keywords)), steps=steps, saved=True)
+        for steps in (25, 55)
+    ]
     found = result_of(desk.sweep(**keywords))
     assert (found["params"], found["values"]) == (straight["params"], straight["values"])
-    counted = desk.counted()
-    assert len(counted) == 80
-    assert sum(counted.values()) < 80 + 2 * 20  # resumed, not begun again
+    assert len(desk.counted()) == 80
+    for killed in kills:
+        assert_goes_on(killed, desk.counted())
     assert [trial.state for trial in desk.trials()] == [TrialState.COMPLETED] * 4
 
 
