@@ -39,7 +39,7 @@ check: static ## format, lint, types, floors and the fast tests
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile $(ARGS)
 
 test: static system ## everything
-	@$(PYTEST) -n 2 --dist loadfile $(ARGS)
+	@$(PYTEST) -m "not soak" -n 2 --dist loadfile $(ARGS)
 
 demo: $(STAMP) ## run the example sweep on the embedded Postgres and a local store; again: nothing is trained
 	@$(DEMO) $(BIN)/python scripts/demo.py
@@ -47,7 +47,8 @@ demo: $(STAMP) ## run the example sweep on the embedded Postgres and a local sto
 chaos: $(STAMP) ## kill the example sweep three times; compare with an undisturbed one, bit for bit
 	@$(BIN)/python examples/digits/chaos.py $(ARGS)
 
-soak: $(STAMP) ## kill searches of every sampler twenty times each, and a promotion; compare with undisturbed ones
+soak: $(STAMP) ## the long tests; kill searches of every sampler twenty times, and a promotion; compare with undisturbed ones
+	@$(PYTEST) -m soak -n 2 --dist loadfile $(ARGS)
 	@$(BIN)/python -m tests.acceptance.same $(ARGS)
 	@$(BIN)/python -m tests.acceptance.same --workers 4 $(ARGS)
 	@$(PYTEST) tests/acceptance/promotion.py

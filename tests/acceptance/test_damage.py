@@ -14,8 +14,6 @@ import pytest
 from tests.acceptance.conftest import OverridesFor
 from tests.acceptance.multirun import Bench, Multirun, send
 
-STRIKES = 8
-
 Damages: dict[str, Callable[[bytes, random.Random], bytes | None]] = {
     "truncated": lambda data, rng: data[: rng.randrange(len(data))],
     "one byte short": lambda data, rng: data[:-1],
@@ -64,8 +62,14 @@ def _trained(bench: Bench) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("strikes", [4, pytest.param(8, marks=pytest.mark.soak)])
 def test_damaged_checkpoints_are_passed_over_reported_and_fail_no_trial(
-    tmp_path: Path, shared_home: Path, overrides: OverridesFor, sweep_name: str, undisturbed: Mapping[str, Any]
+    strikes: int,
+    tmp_path: Path,
+    shared_home: Path,
+    overrides: OverridesFor,
+    sweep_name: str,
+    undisturbed: Mapping[str, Any],
 ) -> None:
     rng = random.Random(1)
     store = tmp_path / "store"
@@ -73,7 +77,7 @@ def test_damaged_checkpoints_are_passed_over_reported_and_fail_no_trial(
     multirun = bench.start(*overrides(every_s=0.1))
     done: list[str] = []
     try:
-        for _ in range(STRIKES):
+        for _ in range(strikes):
             wait_for_training(bench, multirun, rng.randrange(4, 10))
             for child in multirun.at_depth("child")[: rng.choice([1, 2])]:
                 send(child, signal.SIGKILL)
@@ -84,5 +88,5 @@ def test_damaged_checkpoints_are_passed_over_reported_and_fail_no_trial(
         multirun.kill_everything()
     assert bench.values(sweep_name) == undisturbed
     assert {trial["state"] for trial in bench.trials(sweep_name)} == {"completed"}
-    assert len(done) > STRIKES // 2
+    assert len(done) > strikes // 2
     assert "checkpoint is bad, using the previous one" in bench.printed()

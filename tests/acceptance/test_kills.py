@@ -17,7 +17,7 @@ from tests.acceptance.conftest import OverridesFor
 from tests.acceptance.multirun import Bench, Multirun, send
 from tests.acceptance.promises import check_promises
 
-KILLS = 6
+KILLS, SOAK_KILLS = 2, 6
 
 
 def run_under_fire(bench: Bench, command: list[str], strike: Any, *, seed: int, kills: int = KILLS) -> int:
@@ -68,11 +68,17 @@ def strike_everything(multirun: Multirun, rng: random.Random) -> bool:
 @pytest.mark.parametrize(
     ("target", "strike", "kills"),
     [
-        ("child", strike_one("child"), KILLS),
         ("warm-parent", strike_one("worker's warm parent"), 2),  # one each: then workers start fresh interpreters
-        ("worker", strike_one("worker"), KILLS),
-        ("coordinator", strike_coordinator, KILLS),
-        ("everything", strike_everything, KILLS),
+        *(
+            pytest.param(target, strike, kills, marks=marks, id=f"{target}-{kills}")
+            for kills, marks in ((KILLS, ()), (SOAK_KILLS, pytest.mark.soak))
+            for target, strike in (
+                ("child", strike_one("child")),
+                ("worker", strike_one("worker")),
+                ("coordinator", strike_coordinator),
+                ("everything", strike_everything),
+            )
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -106,6 +112,6 @@ def test_postgres_killed_and_restarted_stops_no_training(
         ensure_server(private_home)
         return True
 
-    run_under_fire(bench, overrides("pause_s=0.2"), strike, seed=5, kills=3)
+    run_under_fire(bench, overrides("pause_s=0.2"), strike, seed=5, kills=2)
     listing = check_promises(bench, sweep_name, trials=4)
     assert [len(trial["attempts"]) for trial in listing] == [1, 1, 1, 1]

@@ -96,14 +96,15 @@ def test_a_signal_to_every_process_evicts_and_nobody_else_saves_or_crashes(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("turns", [4, pytest.param(8, marks=pytest.mark.soak)])
 def test_signals_at_any_moment_and_twice_leave_no_lease_and_no_crash(
-    bench: Bench, overrides: OverridesFor, sweep_name: str, undisturbed: Mapping[str, Any]
+    turns: int, bench: Bench, overrides: OverridesFor, sweep_name: str, undisturbed: Mapping[str, Any]
 ) -> None:
     """PR-06: during imports, before the first step, between leases, during a save; a second one right after."""
     rng = random.Random(6)
     command = overrides("hydra.launcher.lease_s=3600", "hydra.launcher.heartbeat_s=1", every_s=0.1)
     statuses: list[int] = []
-    for turn in range(8):
+    for turn in range(turns):
         multirun = bench.start(*command)
         try:
             if turn % 2:
@@ -127,7 +128,10 @@ def test_signals_at_any_moment_and_twice_leave_no_lease_and_no_crash(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGUSR1, *(pytest.param(other, marks=pytest.mark.soak) for other in (signal.SIGUSR2, signal.SIGHUP))],
+)
 def test_other_signals_by_setting_evict_and_continue_cancels_nothing(
     number: signal.Signals, bench: Bench, overrides: OverridesFor, sweep_name: str
 ) -> None:

@@ -156,6 +156,7 @@ def test_the_services_together_train_the_digits_example(yard: Yard) -> None:
     assert dashboard.poll() is None, yard.printed()
 
 
+@pytest.mark.soak
 def test_a_service_that_is_stopped_and_begun_again_goes_on(yard: Yard) -> None:
     """`docker compose stop`, then `up`: an eviction (75, which restarts it), and nothing finished is trained again."""
     assert status(yard.start("bucket"), yard) == 0, yard.printed()

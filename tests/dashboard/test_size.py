@@ -50,12 +50,13 @@ def fill(world: SearchWorld, trials: int) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_trials_of_fifty_reports_are_written_and_answered(world: SearchWorld, api: Api) -> None:
-    fill(world, 10_000)
+@pytest.mark.parametrize("trials", [1000, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_many_trials_of_fifty_reports_are_written_and_answered(trials: int, world: SearchWorld, api: Api) -> None:
+    fill(world, trials)
     found = world.sql("SELECT count(*) AS trials FROM optuna.trials")[0]
-    assert found.trials == 10_000
+    assert found.trials == trials
     detail = api.study()
-    assert len(detail["trials"]) == 10_000
+    assert len(detail["trials"]) == trials
     assert all(len(one["intermediate_values"]) == REPORTS for one in detail["trials"])
     assert all(sum(len(a["key"]) + len(a["value"]) for a in one["user_attrs"]) < 1024 for one in detail["trials"])
 

@@ -61,14 +61,15 @@ def test_processes_open_an_empty_database_at_once(fresh_database: str) -> None:
 
 
 @pytest.mark.slow
-def test_ten_processes_open_an_empty_database_at_once_ten_times(postgres_server: str) -> None:
+@pytest.mark.parametrize("turns", [3, pytest.param(20, marks=pytest.mark.soak)])
+def test_ten_processes_open_an_empty_database_at_once_again_and_again(turns: int, postgres_server: str) -> None:
     with psycopg.connect(postgres_server, autocommit=True) as admin:
-        for turn in range(10):
+        for turn in range(turns):
             admin.execute(f"CREATE DATABASE turn_{turn} TEMPLATE template0")
-        urls = [with_database(postgres_server, f"turn_{turn}") for turn in range(10)]
+        urls = [with_database(postgres_server, f"turn_{turn}") for turn in range(turns)]
         open_at_once(urls, 10)
-        assert [len(ledgers(url)) for url in urls] == [1] * 10
-        for turn in range(10):
+        assert [len(ledgers(url)) for url in urls] == [1] * turns
+        for turn in range(turns):
             admin.execute(f"DROP DATABASE turn_{turn} WITH (FORCE)")
 
 

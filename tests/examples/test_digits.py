@@ -50,6 +50,7 @@ def test_the_demo_given_twice_trains_nothing_the_second_time_and_says_so(tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_the_killed_sweep_ends_with_the_undisturbed_ones_values(tmp_path: Path) -> None:
     """RESUME, ONCE: the example's own proof, on a smaller grid."""
     chaos = str(ROOT / "examples/digits/chaos.py")

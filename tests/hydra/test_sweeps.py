@@ -220,7 +220,7 @@ def interrupted(desk: Desk, number: int, *overrides: str, steps: int = 20) -> st
     return ended.printed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_an_interrupted_command_leaves_with_75_and_goes_on_when_given_again(desk: Desk, number: int) -> None:
     desk.write(CALLBACKS, "noting.py")
     desk.write(script(body=LONG.replace("400", "60")))
@@ -239,7 +239,7 @@ def test_an_interrupted_command_leaves_with_75_and_goes_on_when_given_again(desk
     assert desk.counted().count("job end 60") == 1
 
 
-@pytest.mark.parametrize("chdir", ["true", "false", None])
+@pytest.mark.parametrize("chdir", ["true", None, pytest.param("false", marks=pytest.mark.soak)])
 def test_relative_paths_mean_the_same_when_resumed_in_another_directory(desk: Desk, chdir: str | None) -> None:
     """HY-06: the relative store is found again, and the flag does not change the config."""
     desk.write(script(body=LONG.replace("400", "40")))

@@ -221,8 +221,15 @@ def test_reports_that_do_not_wait_still_end_with_the_one_that_decided(make_desk:
     assert value.hex() == reports[-1][2]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("step", [2, EPOCHS])
+@pytest.mark.parametrize(
+    ("how", "step"),
+    [
+        (signal.SIGTERM, EPOCHS),
+        (signal.SIGKILL, 2),
+        pytest.param(signal.SIGTERM, 2, marks=pytest.mark.soak),
+        pytest.param(signal.SIGKILL, EPOCHS, marks=pytest.mark.soak),
+    ],
+)
 def test_a_worker_that_goes_while_a_report_waits_changes_nothing(
     make_desk: MakeDesk, undisturbed: Exact, how: signal.Signals, step: int
 ) -> None:
