@@ -60,6 +60,7 @@ def check(folder: Path, script: str, *overrides: str) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.soak  # the quickstart's script is, in the documentation's tests
 def test_a_script_that_keeps_its_state_in_run_is_proven_exact(tmp_path: Path) -> None:
     done = check(tmp_path, SCRIPT.replace("RESULT", 'run.state["total"]'), "+lr=1")
     assert done.returncode == 0, done.stdout + done.stderr
