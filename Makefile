@@ -38,7 +38,7 @@ static: $(STAMP)
 check: static ## format, lint, types, floors and the fast tests
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile $(ARGS)
 
-test: static system ## everything
+test: static system ## everything but what make soak adds
 	@$(PYTEST) -m "not soak" -n 2 --dist loadfile $(ARGS)
 
 demo: $(STAMP) ## run the example sweep on the embedded Postgres and a local store; again: nothing is trained
@@ -48,7 +48,7 @@ chaos: $(STAMP) ## kill the example sweep three times; compare with an undisturb
 	@$(BIN)/python examples/digits/chaos.py $(ARGS)
 
 soak: $(STAMP) ## the long tests; kill searches of every sampler twenty times, and a promotion; compare with undisturbed ones
-	@$(PYTEST) -m soak -n 2 --dist loadfile $(ARGS)
+	@$(PYTEST) -m soak -n 2 --dist loadfile
 	@$(BIN)/python -m tests.acceptance.same $(ARGS)
 	@$(BIN)/python -m tests.acceptance.same --workers 4 $(ARGS)
 	@$(PYTEST) tests/acceptance/promotion.py

@@ -7,26 +7,25 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import psycopg
 import pytest
 
+from sweeper.ledger.database import Database
 from sweeper.ledger.embedded import ensure_server
+from sweeper.ledger.reads import trials as read_trials
+from sweeper.ledger.sweeps import require_sweep
+from sweeper.model.states import TrialState
 from tests.acceptance.conftest import GRID, OverridesFor
 from tests.acceptance.multirun import Bench
 from tests.acceptance.promises import check_promises, repeated_steps
 
 pytest_plugins = ["tests.s3_server"]
 
-SAVED_AND_RUNNING = """
-SELECT FROM sweeper.trials JOIN sweeper.sweeps USING (sweep_id)
-WHERE sweeps.name = %s AND trials.state = 'running' AND trials.head_id IS NOT NULL
-"""
-
 
 def saved_and_running(bench: Bench, sweep: str) -> bool:
     """Whether a trial that runs has a checkpoint. Asked of the database: a command takes as long as a short trial."""
-    with psycopg.connect(ensure_server(bench.home)) as session:
-        return session.execute(SAVED_AND_RUNNING, [sweep]).rowcount > 0
+    with Database(ensure_server(bench.home), "test") as database:
+        trials = read_trials(database, require_sweep(database, sweep).sweep_id)
+    return any(trial.state is TrialState.RUNNING and trial.head is not None for trial in trials)
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from tests.acceptance.promises import check_promises
 KILLS, SOAK_KILLS = 2, 6
 
 
-def run_under_fire(bench: Bench, command: list[str], strike: Any, *, seed: int, kills: int = KILLS) -> int:
+def run_under_fire(bench: Bench, command: list[str], strike: Any, *, seed: int, kills: int) -> int:
     """Give the command again until it succeeds, striking at random moments; give how many strikes hit.
 
     `strike(multirun, rng)` kills something and says whether it found it.
@@ -99,8 +99,14 @@ def test_sigkill_at_random_moments_loses_and_repeats_nothing_committed(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(3, marks=pytest.mark.soak)])
 def test_postgres_killed_and_restarted_stops_no_training(
-    tmp_path: Path, private_home: Path, overrides: OverridesFor, sweep_name: str, undisturbed: Mapping[str, Any]
+    kills: int,
+    tmp_path: Path,
+    private_home: Path,
+    overrides: OverridesFor,
+    sweep_name: str,
+    undisturbed: Mapping[str, Any],
 ) -> None:
     """BLIND: the database goes away and comes back; no trial changes owner and no step is trained twice."""
     bench = Bench(root=tmp_path / "bench", home=private_home)
@@ -112,6 +118,6 @@ def test_postgres_killed_and_restarted_stops_no_training(
         ensure_server(private_home)
         return True
 
-    run_under_fire(bench, overrides("pause_s=0.2"), strike, seed=5, kills=2)
+    run_under_fire(bench, overrides("pause_s=0.2"), strike, seed=5, kills=kills)
     listing = check_promises(bench, sweep_name, trials=4)
     assert [len(trial["attempts"]) for trial in listing] == [1, 1, 1, 1]

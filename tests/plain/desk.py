@@ -14,6 +14,7 @@ from typing import Any
 
 import psutil
 
+from sweeper.ids import TrialId
 from sweeper.ledger.database import Database
 from sweeper.ledger.reads import attempts as read_attempts
 from sweeper.ledger.reads import trials as read_trials
@@ -138,11 +139,9 @@ class Desk:
             sweep = require_sweep(database, name)
             return sorted(read_trials(database, sweep.sweep_id), key=lambda trial: trial.number)
 
-    def attempts(self, name: str = "mine") -> dict[int, list[Attempt]]:
-        """The attempts of each trial, in order."""
+    def attempts(self, name: str = "mine") -> dict[TrialId, list[Attempt]]:
         with Database(self.database_url, "test") as database:
-            of_trials = read_attempts(database, require_sweep(database, name).sweep_id)
-        return {trial.number: of_trials.get(trial.trial_id, []) for trial in self.trials(name)}
+            return read_attempts(database, require_sweep(database, name).sweep_id)
 
 
 def result_of(ended: Ended) -> dict[str, Any]:
@@ -157,7 +156,7 @@ class Killed:
     """What a killed command left in the ledger, and what it had said by then."""
 
     trials: list[Trial]
-    attempts: dict[int, list[Attempt]]
+    attempts: dict[TrialId, list[Attempt]]
     counted: Counter[tuple[str, int]]
     said: str
 
