@@ -1,8 +1,9 @@
-"""How long a child takes to come to user code: forked off a warm parent, and in a fresh interpreter, torch loaded.
+"""How long a child takes to come to user code, and to train: forked off a warm parent, and in a fresh interpreter.
 
     python benchmarks/spawn.py [rounds]
 
-Measured from the request until the child's `Started` has arrived; prints medians in milliseconds and their ratio.
+torch is loaded. Measured from the request until the child's `Started` has arrived, and until it has made an optimizer,
+taken one step and ended; prints medians in milliseconds and their ratios.
 """
 
 from __future__ import annotations
@@ -28,13 +29,23 @@ from sweeper.trial.warm_parent import WarmParent
 
 class Task:
     def prepare(self, start: Start) -> Callable[[], object]:
-        return lambda: torch.ones(3).sum().item()
+        return one_step
+
+
+def one_step() -> float:
+    """Train as little as possible."""
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = model(torch.ones(3)).sum()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
 
 
 ROLES = {CHILD_ROLE: child_role(Task())}
 
 
-def started_ms(spawner: Spawner, folder: Path, number: int) -> float:
+def started_and_ended_ms(spawner: Spawner, folder: Path, number: int) -> tuple[float, float]:
     start = Start(
         number=number, config_hash="ab" * 32, overrides=[], sweep_dir=str(folder), output_subdir=str(number), attempt=1,
         fence=1, seed=0, threads=1, gpu=None, every_s=300.0, restore=None, first_seq=1,
@@ -43,12 +54,20 @@ def started_ms(spawner: Spawner, folder: Path, number: int) -> float:
     child = ChildStarter(spawner, fallback=None, clock=SystemClock()).start(start)
     while not any(isinstance(message, Started) for message in child.receive()):
         select.select(child.filenos(), [], [])
-    taken = time.perf_counter() - begun
+    started_s = time.perf_counter() - begun
     while child.exited is None:
         child.receive()
         select.select(child.filenos(), [], [], 0.05)
+    ended_s = time.perf_counter() - begun
     child.close()
-    return taken * 1000
+    return started_s * 1000, ended_s * 1000
+
+
+def medians(spawner: Spawner, folder: Path, rounds: int) -> list[float]:
+    """Give both, after one that does not count: the first fork imports what the others then have."""
+    started_and_ended_ms(spawner, folder, 0)
+    measured = [started_and_ended_ms(spawner, folder, number) for number in range(1, rounds + 1)]
+    return [statistics.median(column) for column in zip(*measured, strict=True)]
 
 
 def main(rounds: int) -> None:
@@ -58,13 +77,12 @@ def main(rounds: int) -> None:
     canary_ms = (time.perf_counter() - begun) * 1000
     fresh = FreshParent(this_command([]), ROLES)
     with tempfile.TemporaryDirectory() as name:
-        forked = statistics.median(started_ms(warm, Path(name), number) for number in range(rounds))
-        anew = statistics.median(started_ms(fresh, Path(name), number) for number in range(max(3, rounds // 5)))
+        forked = medians(warm, Path(name), rounds)
+        anew = medians(fresh, Path(name), max(3, rounds // 5))
     warm.close()
     print(f"canary            {canary_ms:8.1f} ms  ({reason or 'safe'})")
-    print(f"forked child      {forked:8.1f} ms")
-    print(f"fresh interpreter {anew:8.1f} ms")
-    print(f"ratio             {anew / forked:8.1f}")
+    for what, mine, other in zip(("started", "one step"), forked, anew, strict=True):
+        print(f"{what:<8}  forked child {mine:8.1f} ms, fresh interpreter {other:8.1f} ms, ratio {other / mine:6.1f}")
 
 
 if __name__ == "__main__":

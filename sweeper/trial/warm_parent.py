@@ -18,8 +18,9 @@ from sweeper.trial.kernel import flush_c_output, is_readable, kill_orphaned_grou
 from sweeper.trial.spawning import ForkUnsafe, Role, SpawnFailed
 from sweeper.trial.warm_process import serve
 
-REPLY_S: Final = 20.0
-"""How long a fork may take, the canary's limit included, before the warm parent is given up."""
+REPLY_S: Final = 60.0
+"""How long a fork may take, the canary's limit and the first one's imports included, before the warm parent is given
+up."""
 
 CLOSE_S: Final = 5.0
 """How long a closed warm parent may take to end its children before it is killed (which ends them too)."""
@@ -82,7 +83,7 @@ class WarmParent:
     def spawn(
         self, role: str, payload: Json, descriptors: Sequence[int] = (), *, output: int | None = None
     ) -> ForkedProcess:
-        """Fork a process in a role; see `Spawner.spawn`. About 20 ms with torch loaded, the first time 70 ms more."""
+        """Fork a process in a role; see `Spawner.spawn`. About 20 ms with torch loaded, the first time 1.6 s more."""
         passed = [*descriptors, *([] if output is None else [output])]
         line = self._request({"role": role, "payload": payload, "output": output is not None}, passed)
         try:

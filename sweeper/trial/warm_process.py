@@ -35,6 +35,7 @@ from sweeper.trial.kernel import (
     signal_on_parent_death,
     thread_count,
 )
+from sweeper.trial.preloading import preload
 from sweeper.trial.spawning import Role, perform
 
 IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -69,6 +70,7 @@ class _WarmProcess:
         self._owner_pid = owner_pid
         self._verdict: str | None = None
         self._canary_flew = known_safe
+        self._preloaded = False
         self._kept: dict[int, _Kept] = {}
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -140,11 +142,18 @@ class _WarmProcess:
         elif role is None:
             _try_to_send(line, {"failed": f"no role {body['role']!r}"})
             line.close()
-        elif (reason := self._threads() if role.survives else self._unsafe()) is not None:
+        elif (reason := self._reason_not_to_fork(role)) is not None:
             _try_to_send(line, {"unsafe": reason})
             line.close()
         else:
             self._fork(role, body, line, descriptors)
+
+    def _reason_not_to_fork(self, role: Role) -> str | None:
+        if not self._preloaded:  # only now: a command that has nothing to run does without
+            preload()
+            gc.freeze()
+            self._preloaded = True
+        return self._threads() if role.survives else self._unsafe()
 
     def _threads(self) -> str | None:
         return f"the process has {count} threads" if (count := thread_count()) > 1 else None
