@@ -9,8 +9,10 @@ STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 DEMO := env -u SWEEPER_DATABASE_URL -u SWEEPER_STORE_URL SWEEPER_HOME=$(CURDIR)/.demo/home
 ARGS ?=
+# The tests start thousands of processes, each of which would compile all our modules where this is set.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup system format static check test demo bench chaos soak clean
+.PHONY: help setup system format style types static check test demo bench chaos soak clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -29,17 +31,23 @@ format: $(STAMP) ## rewrite the sources in our format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-static: $(STAMP)
+style: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-check: static ## format, lint, types, floors and the fast tests
+types: $(STAMP)
+	@$(BIN)/mypy
+
+static: style types
+
+check: ## format, lint, types, floors and the fast tests
+	@$(MAKE) -j2 --output-sync static
 	@$(PYTEST) -m "not slow" -n 2 --dist loadfile $(ARGS)
 
-test: static system ## everything but what make soak adds
-	@$(PYTEST) -m "not soak" -n 2 --dist loadfile $(ARGS)
+test: ## everything but what make soak adds
+	@$(MAKE) -j2 --output-sync static system
+	@$(PYTEST) -m "not soak" -n 3 --dist loadfile $(ARGS)
 
 demo: $(STAMP) ## run the example sweep on the embedded Postgres and a local store; again: nothing is trained
 	@$(DEMO) $(BIN)/python scripts/demo.py

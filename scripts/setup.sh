@@ -41,4 +41,6 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input --timeout 30 --retries 3 -qq)
 again "${pip[@]}" install --upgrade pip
-again "${pip[@]}" install --constraint constraints.txt --editable '.[torch,s3,dev]'
+again "${pip[@]}" install --no-compile --constraint constraints.txt --editable '.[torch,s3,dev]'
+# On all cores, which pip does on one. Packages also hold files that are no Python of this version: no reason to stop.
+"$venv/bin/python" -m compileall -qq -j 0 "$venv/lib" || true

@@ -96,7 +96,7 @@ def test_a_signal_to_every_process_evicts_and_nobody_else_saves_or_crashes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("turns", [4, pytest.param(8, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("turns", [2, pytest.param(8, marks=pytest.mark.soak)])
 def test_signals_at_any_moment_and_twice_leave_no_lease_and_no_crash(
     turns: int, bench: Bench, overrides: OverridesFor, sweep_name: str, undisturbed: Mapping[str, Any]
 ) -> None:
