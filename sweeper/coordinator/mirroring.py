@@ -24,7 +24,7 @@ from sweeper.model.search import SearchSpec
 from sweeper.model.states import PointSource
 from sweeper.model.trial import Sweep
 from sweeper.model.waits import Background, Future
-from sweeper.search.mirror import Mirror, MirrorBatch, MirrorWritten, OutOfLine, StudyChanged
+from sweeper.search.mirror import FEW, Mirror, MirrorBatch, MirrorWritten, OutOfLine, StudyChanged
 from sweeper.search.mirror_entry import divisor_for
 from sweeper.search.mirror_study import MirroredStudy
 
@@ -33,8 +33,10 @@ log = logging.getLogger("sweeper.coordinator")
 EVERY_S: Final = 1.0
 """Between two looks; with a batch that takes no longer, what is shown is at most two seconds old."""
 REST: Final = 2.0
-"""Times as long as a batch took is rested before the next one, where there is always more to show: trials that end so
-fast need the machine more than people who look need the last of them."""
+"""Times as long as a batch took is rested before the next one, where there is more to show already."""
+LONG_REST: Final = 6.0
+"""The same after a batch of trials that end faster than one by one could ever be shown: they need the machine more than
+people who look need the last of them."""
 RETRY_FIRST_S: Final = 1.0
 RETRY_MOST_S: Final = 60.0
 MOST_MISSING: Final = 200
@@ -210,7 +212,8 @@ class StudyMirroring:
         self._lag = self._lookout.lag
         if not is_all:  # there is more to do; otherwise the next look is a while after this one
             now_s = self._clock.monotonic_s()
-            self._due_s = now_s if self._is_last else now_s + REST * (now_s - self._began_s)
+            rest = 0.0 if self._is_last else LONG_REST if len(batch.many) > 2 * FEW else REST
+            self._due_s = now_s + rest * (now_s - self._began_s)
         if self._was_told:
             self._note("The Optuna study is written again.")
         self._failures, self._was_told, self._was_rebuilt = 0, False, False
