@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sweeper.ledger.embedded import ensure_server, stop_server
-from tests.acceptance.multirun import Bench
+from tests.acceptance.multirun import DRAWN, Bench
 
 GRID = "lr=0.3,0.1,0.03,0.01"
 
@@ -30,19 +31,37 @@ def private_home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, shared_home: Path) -> Bench:
-    return Bench(root=tmp_path / "bench", home=shared_home)
+def script() -> Path:
+    """What is trained; with torch where a test says so."""
+    return DRAWN
+
+
+@pytest.fixture
+def bench(tmp_path: Path, shared_home: Path, script: Path) -> Bench:
+    return Bench(root=tmp_path / "bench", home=shared_home, script=script)
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, shared_home: Path) -> Mapping[str, Any]:
-    """The values of the uninterrupted sweep, by config hash."""
-    bench = Bench(root=tmp_path_factory.mktemp("undisturbed"), home=shared_home)
-    status = bench.finish(GRID, "hydra.launcher.name=undisturbed", "hydra.launcher.workers=2")
-    assert status == 0, bench.printed()
-    values = bench.values("undisturbed")
-    assert len(values) == 4
+def undisturbed_values(
+    tmp_path_factory: pytest.TempPathFactory, shared_home: Path
+) -> Callable[[Path], Mapping[str, Any]]:
+    @cache
+    def values(script: Path) -> Mapping[str, Any]:
+        bench = Bench(root=tmp_path_factory.mktemp("undisturbed"), home=shared_home, script=script)
+        name = f"undisturbed-{script.stem}"
+        status = bench.finish(GRID, f"hydra.launcher.name={name}", "hydra.launcher.workers=2")
+        assert status == 0, bench.printed()
+        values = bench.values(name)
+        assert len(values) == 4
+        return values
+
     return values
+
+
+@pytest.fixture
+def undisturbed(undisturbed_values: Callable[[Path], Mapping[str, Any]], script: Path) -> Mapping[str, Any]:
+    """The values of the script's uninterrupted sweep, by config hash."""
+    return undisturbed_values(script)
 
 
 @pytest.fixture

@@ -22,6 +22,8 @@ from typing import Any
 import psutil
 
 SCRIPTS = Path(__file__).parent / "scripts"
+COUNTED, DRAWN = SCRIPTS / "counted.py", SCRIPTS / "drawn.py"
+"""The same training with torch and without."""
 _DEPTH = {"warm parent": 1, "worker": 2, "worker's warm parent": 3, "child": 4}
 
 
@@ -32,7 +34,7 @@ class Bench:
     root: Path
     home: Path
     environ: dict[str, str] = field(default_factory=dict)
-    script: Path = SCRIPTS / "counted.py"
+    script: Path = COUNTED
     options: tuple[str, ...] = ()
     """Hydra's own options; they come before all overrides."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.acceptance.conftest import OverridesFor
-from tests.acceptance.multirun import Bench, Multirun, send
+from tests.acceptance.multirun import COUNTED, Bench, Multirun, send
 
 Damages: dict[str, Callable[[bytes, random.Random], bytes | None]] = {
     "truncated": lambda data, rng: data[: rng.randrange(len(data))],
@@ -62,18 +62,21 @@ def _trained(bench: Bench) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("script", [COUNTED])  # its checkpoints have several objects
 @pytest.mark.parametrize("strikes", [4, pytest.param(8, marks=pytest.mark.soak)])
 def test_damaged_checkpoints_are_passed_over_reported_and_fail_no_trial(
     strikes: int,
     tmp_path: Path,
     shared_home: Path,
+    script: Path,
     overrides: OverridesFor,
     sweep_name: str,
     undisturbed: Mapping[str, Any],
 ) -> None:
     rng = random.Random(1)
     store = tmp_path / "store"
-    bench = Bench(root=tmp_path / "bench", home=shared_home, environ={"SWEEPER_STORE_URL": store.as_uri()})
+    bench = Bench(root=tmp_path / "bench", home=shared_home, script=script)
+    bench.environ["SWEEPER_STORE_URL"] = store.as_uri()
     multirun = bench.start(*overrides(every_s=0.1))
     done: list[str] = []
     try:

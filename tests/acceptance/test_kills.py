@@ -14,7 +14,7 @@ import pytest
 
 from sweeper.ledger.embedded import ensure_server
 from tests.acceptance.conftest import OverridesFor
-from tests.acceptance.multirun import Bench, Multirun, send
+from tests.acceptance.multirun import COUNTED, DRAWN, Bench, Multirun, send
 from tests.acceptance.promises import check_promises
 
 KILLS, SOAK_KILLS = 2, 6
@@ -66,12 +66,16 @@ def strike_everything(multirun: Multirun, rng: random.Random) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("target", "strike", "kills"),
+    ("target", "strike", "kills", "script"),
     [
-        ("warm-parent", strike_one("worker's warm parent"), 2),  # one each: then workers start fresh interpreters
+        # One each: then workers start fresh interpreters.
+        pytest.param("warm-parent", strike_one("worker's warm parent"), 2, DRAWN, id="warm-parent"),
+        pytest.param("child", strike_one("child"), KILLS, DRAWN, id="child"),
+        pytest.param("worker", strike_one("worker"), KILLS, DRAWN, id="worker"),
+        pytest.param("coordinator", strike_coordinator, KILLS, DRAWN, id="coordinator"),
+        pytest.param("everything", strike_everything, KILLS, COUNTED, id="everything"),
         *(
-            pytest.param(target, strike, kills, marks=marks, id=f"{target}-{kills}")
-            for kills, marks in ((KILLS, ()), (SOAK_KILLS, pytest.mark.soak))
+            pytest.param(target, strike, SOAK_KILLS, COUNTED, marks=pytest.mark.soak, id=f"{target}-{SOAK_KILLS}")
             for target, strike in (
                 ("child", strike_one("child")),
                 ("worker", strike_one("worker")),
@@ -80,7 +84,6 @@ def strike_everything(multirun: Multirun, rng: random.Random) -> bool:
             )
         ),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_sigkill_at_random_moments_loses_and_repeats_nothing_committed(
     target: str,
@@ -106,10 +109,10 @@ def test_postgres_killed_and_restarted_stops_no_training(
     private_home: Path,
     overrides: OverridesFor,
     sweep_name: str,
-    undisturbed: Mapping[str, Any],
+    script: Path,
 ) -> None:
     """BLIND: the database goes away and comes back; no trial changes owner and no step is trained twice."""
-    bench = Bench(root=tmp_path / "bench", home=private_home)
+    bench = Bench(root=tmp_path / "bench", home=private_home, script=script)
 
     def strike(multirun: Multirun, rng: random.Random) -> bool:
         pid = int(next(private_home.glob("postgres/**/postmaster.pid")).read_text().splitlines()[0])

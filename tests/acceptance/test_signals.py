@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.acceptance.conftest import OverridesFor
-from tests.acceptance.multirun import Bench, Multirun, send
+from tests.acceptance.multirun import COUNTED, Bench, Multirun, send
 from tests.acceptance.promises import check_promises, repeated_steps
 
 GRACE_S = 30
@@ -72,6 +72,7 @@ def test_a_shell_that_dies_of_the_signal_alone_is_noticed_and_nothing_is_lost(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("script", [COUNTED])
 def test_a_signal_to_every_process_evicts_and_nobody_else_saves_or_crashes(
     bench: Bench, overrides: OverridesFor, sweep_name: str
 ) -> None:
