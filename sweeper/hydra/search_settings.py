@@ -17,6 +17,7 @@ from sweeper.hydra.compose import override_lines
 from sweeper.hydra.search_nodes import SAMPLERS
 from sweeper.hydra.search_params import refuse_old_space
 from sweeper.hydra.settings import PREFIX as LAUNCHER_PREFIX
+from sweeper.hydra.settings import refuse_unknown_settings
 from sweeper.launch.constraints import read_constraints
 from sweeper.launch.settings import check_name
 from sweeper.launch.timing import search_lag
@@ -97,6 +98,7 @@ def read_search_settings(config: DictConfig) -> SearchSettings:
         UserError: a value that cannot be; the message names the setting.
     """
     _refuse_other_launcher(config)
+    refuse_unknown_settings(config.hydra.sweeper, PREFIX.rstrip("."))
     values = _plain(config)
     _refuse_storage(values["storage"])
     refuse_old_space(values["search_space"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -10,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from sweeper.errors import UserError
 from sweeper.hydra.compose import override_lines
 from sweeper.launch.settings import LauncherSettings, carries_secret, resolve_settings
+from sweeper.launch.unknown_names import refuse_unknown
 
 PREFIX: Final = "hydra.launcher."
 
@@ -29,8 +31,27 @@ def read_settings(
     """
     node = config.hydra.launcher
     refuse_literal_secrets(config)
+    refuse_unknown_settings(node, PREFIX.rstrip("."))
     values = {**{str(key): node[key] for key in node}, **(given or {})}
     return resolve_settings(values, written=lambda setting: f"{PREFIX}{setting}", environ=environ)
+
+
+def refuse_unknown_settings(node: DictConfig, name: str) -> None:
+    """Refuse what `+` has added to a node of declared settings: Hydra, which closes the node, advises to write that.
+
+    Raises:
+        UserError: names the setting, and the nearest one that there is.
+    """
+    declared = OmegaConf.get_type(node)
+    if declared is None or not dataclasses.is_dataclass(declared):
+        return  # a mapping of the user's, or one of another's arguments
+    known = [field.name for field in dataclasses.fields(declared)]
+    for key in map(str, node):
+        refuse_unknown(key, known, where=f"in {name}")
+        if not OmegaConf.is_interpolation(node, key) and not OmegaConf.is_missing(node, key):
+            below = node[key]
+            if isinstance(below, DictConfig):
+                refuse_unknown_settings(below, f"{name}.{key}")
 
 
 def refuse_literal_secrets(config: DictConfig) -> None:

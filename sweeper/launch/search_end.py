@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from sweeper.results.cells import cell_text
 from sweeper.results.files import CSV_NAME, YAML_NAME
 from sweeper.results.records import SweepResult
 from sweeper.results.table import results_table
 
 _WIDTH_WITHOUT_TERMINAL: Final = 200
+_MOST_NAMED: Final = 10
 
 
 def say_search_end(result: SweepResult, reason: str, folder: Path) -> None:
@@ -37,7 +39,10 @@ def closing_lines(result: SweepResult, reason: str, folder: Path) -> Iterator[st
     if len(result.directions) == 1 and best:
         yield f"best: {best[0].value!r} by trial {best[0].number} with {_params_text(best[0].params)}"
     elif best:
-        yield f"best: {len(best)} trials, none of which is worse than another in every objective"
+        numbers = ", ".join(str(trial.number) for trial in best[:_MOST_NAMED])
+        more = f" and {len(best) - _MOST_NAMED} more" if len(best) > _MOST_NAMED else ""
+        trials = "trial" if len(best) == 1 else "trials"
+        yield f"best: {trials} {numbers}{more}; none is better in one objective and as good in the others"
     if result.completed:
         for name in result.unreported:
             yield f"no trial reported {name!r}, which a constraint bounds: run.report(value, {name}=…)"
@@ -45,4 +50,4 @@ def closing_lines(result: SweepResult, reason: str, folder: Path) -> Iterator[st
 
 
 def _params_text(params: Mapping[str, Any]) -> str:  # Any: parameters of any kind
-    return ", ".join(f"{name}={value!r}" for name, value in params.items()) or "no parameters"
+    return ", ".join(f"{name}={cell_text(value)}" for name, value in params.items()) or "no parameters"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from sweeper.errors import UserError
+from sweeper.launch.unknown_names import refuse_unknown
 from sweeper.plain.objective import Reference, find, look_in, read_reference
 from sweeper.plain.request import KEYS, SweepRequest, read_request
-from sweeper.plain.settings import refuse_unknown
 from sweeper.plain.space import Choice, Float, Int
 from sweeper.plain.yaml_text import read_yaml_mapping
 

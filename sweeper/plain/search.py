@@ -8,13 +8,14 @@ from typing import Any, Final
 from sweeper.errors import UserError
 from sweeper.launch.constraints import read_constraints
 from sweeper.launch.timing import search_lag
+from sweeper.launch.unknown_names import refuse_unknown
 from sweeper.model.rungs import check_scheduler
 from sweeper.model.search import Direction, SearchSpec
 from sweeper.model.short_names import PRUNERS, SAMPLERS
 from sweeper.model.space import Space
 from sweeper.model.tagged import to_tagged
 from sweeper.model.trial import Json
-from sweeper.plain.settings import COUNT, FLAG, MAPPING, NUMBER, TEXT, checked, refuse_unknown
+from sweeper.plain.settings import COUNT, FLAG, MAPPING, NUMBER, TEXT, checked
 
 DEFAULTS: Final[Mapping[str, Mapping[str, Json]]] = {"tpe": {"constant_liar": True}}
 """Arguments that we choose differently from Optuna: with several workers, running trials must count."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import numbers
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sweeper.errors import UserError
 from sweeper.launch.settings import LauncherSettings, resolve_settings
+from sweeper.launch.unknown_names import refuse_unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,17 +123,3 @@ def checked(kind: Kind, name: str, value: Any) -> Any:  # Any: returned as it is
     if not kind.fits(value):
         raise UserError(f"{name} is {value!r:.80}", remedy=f"it has to be {kind.words}")
     return value
-
-
-def refuse_unknown(key: str, known: Iterable[str], *, where: str) -> None:
-    """Refuse a name that nothing is called by.
-
-    Raises:
-        UserError: names it, the nearest known one, and all.
-    """
-    names = list(known)
-    if key in names:
-        return
-    near = difflib.get_close_matches(key, names, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
-    raise UserError(f"there is no {key!r} {where}", remedy=f"{meant}known are: {', '.join(names)}")

@@ -81,6 +81,8 @@ def test_a_store_that_cannot_be_written(desk: Desk) -> None:
         (f"hydra.launcher.name={'n' * 201}", "too long"),
         ("hydra.launcher.name='a\tb'", "hydra.launcher.name"),
         ("hydra.launcher.engine=slurmm", "slurmm"),
+        ("+hydra.launcher.worker=3", "there is no 'worker' in hydra.launcher"),
+        ("+hydra.launcher.retry.max_crash=3", "did you mean max_crashes?"),
     ],
 )
 def test_settings(desk: Desk, override: str, part: str) -> None:

@@ -40,7 +40,7 @@ class Composed:
             override = PARSER.parse_override(line)
             if override.is_add():
                 with open_dict(config):
-                    OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
+                    OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
             else:
                 OmegaConf.update(config, override.key_or_group, override.value(), merge=True)
             config.hydra.overrides.hydra.append(line)
@@ -186,6 +186,8 @@ def test_params_are_added_to_with_and_without_a_plus(application: Composed) -> N
         (["hydra.sweeper.sampler.seed=abc"], ["sampler.seed='abc'"]),
         (["hydra.sweeper.sampler.seed=1", "hydra.launcher.seed=2"], ["sampler.seed=1", "hydra.launcher.seed=2"]),
         (["hydra.sweeper.sampler.seed=1", "hydra.launcher.seed=0"], ["sampler.seed=1", "hydra.launcher.seed=0"]),
+        (["+hydra.sweeper.n_trails=5"], ["'n_trails' in hydra.sweeper", "did you mean n_trials?"]),
+        (["+hydra.sweeper.stop.timeout=5"], ["'timeout' in hydra.sweeper.stop", "did you mean timeout_s?"]),
         (["hydra/launcher=basic"], ["hydra/launcher=basic", "leave hydra/launcher out"]),
         (["hydra/launcher=joblib"], ["hydra/launcher=joblib"]),
     ],

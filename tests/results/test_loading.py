@@ -148,6 +148,30 @@ def test_a_metric_that_a_constraint_bounds_and_nobody_reports_is_told(world: Wor
     assert line == "no trial reported 'mb', which a constraint bounds: run.report(value, mb=…)"
 
 
+def test_the_best_trial_is_told_in_the_words_of_the_table(search: World, tmp_path: Path) -> None:
+    result = sweeper.load("search")
+    lines = list(closing_lines(result, "it is over", tmp_path))
+    assert lines[1] == "best: 0.5 by trial 0 with lr=0.5, kind=a"
+    null = replace(result.trials[0], params={"dropout": None, "flag": False, "word": "null"})
+    lines = list(closing_lines(replace(result, trials=(null,)), "it is over", tmp_path))
+    assert lines[1] == 'best: 0.5 by trial 0 with dropout=null, flag=false, word="null"'
+
+
+def test_the_best_of_several_objectives_are_named(search: World, tmp_path: Path) -> None:
+    result = sweeper.load("search")
+
+    def told(*values: tuple[float, float]) -> str:
+        trials = tuple(replace(result.trials[0], number=number, values=pair) for number, pair in enumerate(values))
+        two = replace(result, directions=(Direction.MINIMIZE, Direction.MINIMIZE), trials=trials)
+        return list(closing_lines(two, "it is over", tmp_path))[1].partition(";")[0]
+
+    assert told((1.0, 1.0), (2.0, 2.0)) == "best: trial 0"
+    assert told((1.0, 2.0), (2.0, 1.0), (3.0, 3.0)) == "best: trials 0, 1"
+    assert (
+        told(*((float(x), 11.0 - x) for x in range(12))) == f"best: trials {', '.join(map(str, range(10)))} and 2 more"
+    )
+
+
 def test_without_reports_the_constraints_are_still_known(search: World) -> None:
     result = sweeper.load("search", reports=False)
     assert all(trial.reports == () for trial in result.trials)
