@@ -19,6 +19,8 @@ from sweeper.trial.warm_parent import WarmParent
 from .script import ROLES, make_start
 
 PATIENCE_S = 30.0
+PF_EXITING = 0x4
+"""Flag of a process in `/proc/PID/stat` (see proc(5)): it is being taken down."""
 
 
 def wait_until(condition: Callable[[], bool], limit_s: float = PATIENCE_S, what: str = "condition") -> float:
@@ -32,11 +34,17 @@ def wait_until(condition: Callable[[], bool], limit_s: float = PATIENCE_S, what:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process still runs; a zombie does not."""
+    """Whether the process still runs code of its own.
+
+    A zombie does not, nor one that the kernel is taking down: its files, and the locks on them, go a moment before
+    it becomes a zombie.
+    """
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        state, *others = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return False
+    flags = int(others[5])
+    return state not in "ZX" and not flags & PF_EXITING
 
 
 @dataclass
