@@ -7,13 +7,13 @@ Trials a second, each with five parameters and two reports:
 - `optuna`: `study.ask`, five suggestions, two reports, `study.tell` on a plain `RDBStorage`;
 - `add_trial`: `study.add_trial` of a whole trial on the same;
 - `few`: the mirror, of a few trials that began and ended between two looks (the ledger's statements included);
-- `many`: the same of more than calls can show in time, which are added at once;
+- `many`: the same of more than calls can show in time, which are written at once;
 - `long`: the mirror, of trials that are first shown running and later ended;
 - `rebuild`: the study written anew by COPY.
 
 Ratios are to `optuna` and `add_trial`, measured in turns with them. Then completions arrive at a steady rate for a
-while, and `delay_s` is how long each took until the study showed it. The database is the embedded one with its normal,
-durable settings, in a folder of its own.
+while, of trials that last for a moment or for seconds, and `delay_s` is how long each took until the study showed it.
+The database is the embedded one with its normal, durable settings, in a folder of its own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import statistics
 import tempfile
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ from sweeper.worker.background import ThreadBackground
 NAMES = "abcde"
 PLACE = {"host": "h", "boot_id": "b", "lock_path": "/l", "lock_inode": "1:1", "pid": 1}
 ROUNDS = 3
+LASTING_S = (0.0, 0.5, 3.0)
 SHOWN = sa.text(
     "SELECT t.trial_id FROM sweeper.trials t WHERE t.trial_id = ANY (:trial_ids) AND t.version = t.mirrored_version"
 )
@@ -210,17 +212,20 @@ def long(following: Following, trials: int) -> float:
     return trials / (took_s + following.until_current())
 
 
-def steadily(following: Following, rate: float, seconds: float) -> list[float]:
-    """Complete trials at this rate; give how long each took until the study showed it."""
-    search, ended, delays = following.search, {}, []
+def steadily(following: Following, rate: float, seconds: float, lasting_s: float) -> list[float]:
+    """Complete trials that last so long at this rate; give how long each took until the study showed it."""
+    search, running, ended, delays = following.search, deque[tuple[float, Grant]](), {}, []
     due = began = time.perf_counter()
     watcher = open_database(search.database.url)
-    while time.perf_counter() - began < seconds or ended:
+    while time.perf_counter() - began < seconds or running or ended:
         now = time.perf_counter()
-        if now >= due and now - began < seconds:
-            grant = search.start()
+        if running and now >= running[0][0]:
+            _, grant = running.popleft()
             search.end(grant)
             ended[grant.lease.trial_id] = time.perf_counter()
+            continue
+        if now >= due and now - began < seconds:
+            running.append((now + lasting_s, search.start()))
             due += 1 / rate
             continue
         following.mirroring.turn(search.fence)
@@ -261,14 +266,17 @@ def _measure(database: Database, trials: int, seconds: float, rate: float) -> di
     began = time.perf_counter()
     written = rebuild_mirror(database.url, following.search.sweep, system_random_hex)
     rebuilt = written.trials / (time.perf_counter() - began)
-    delays = steadily(following, rate, seconds)
+    delays = {lasting_s: steadily(following, rate, seconds, lasting_s) for lasting_s in LASTING_S}
     medians = {name: statistics.median(rates) for name, rates in found.items()} | {"rebuild": rebuilt}
     return {
         "trials_per_s": medians,
         "to_optuna": {name: value / medians["optuna"] for name, value in medians.items()},
         "to_add_trial": {name: value / medians["add_trial"] for name, value in medians.items()},
         "rate_per_s": rate,
-        "delay_s": {"median": statistics.median(delays), "most": max(delays)},
+        "delay_s": {
+            f"{lasting_s:g}": {"median": statistics.median(found), "most": max(found)}
+            for lasting_s, found in delays.items()
+        },
     }
 
 
@@ -287,8 +295,11 @@ def main() -> None:
     for name, value in found["trials_per_s"].items():
         to_optuna, to_add = found["to_optuna"][name], found["to_add_trial"][name]
         print(f"{name:>10}: {value:8.1f} trials/s   {to_optuna:6.2f} x optuna   {to_add:6.2f} x add_trial")
-    delay = found["delay_s"]
-    print(f"at {given.rate:g} completions/s: shown after {delay['median']:.2f} s, at most {delay['most']:.2f} s")
+    for lasting, delay in found["delay_s"].items():
+        print(
+            f"at {given.rate:g} completions/s of trials that last {lasting} s: "
+            f"shown after {delay['median']:.2f} s, at most {delay['most']:.2f} s"
+        )
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from sweeper.ledger.mirroring import (
     last_metrics,
     live_trials,
     mirror_batch,
-    mirror_ended,
     mirror_lag,
+    mirror_new,
     mirror_reports,
     mirror_trials,
     point_answers,
@@ -26,6 +26,10 @@ from sweeper.search.mirror import FEW, MOST_STRAYS, MirrorBatch, MirrorWritten
 
 MANY: Final = MOST_STRAYS - 2 * FEW
 """Trials that are added at once; after a crash in between, these and a batch one by one are looked for."""
+LEAST: Final = 5
+"""One by one are always shown so many, however slow that is."""
+SETTLED_S: Final = 1.0
+"""Where trials are added at once, one that runs is shown after this time. Most end before and are written only once."""
 
 
 class Lookout:
@@ -41,6 +45,7 @@ class Lookout:
         """
         self._db, self._sweep_id, self._constrained = db, sweep_id, constrained
         self._seen: dict[TrialId, tuple[int, TrialState]] = {}
+        self._few = FEW  # that were lately shown one by one in time
         self.lag = 0
         """Trials to be shown, as of the last batch."""
 
@@ -51,8 +56,8 @@ class Lookout:
     def batch(self, points: Sequence[str], *, is_last: bool) -> MirrorBatch:
         """Give what is to be written next.
 
-        Where trials end faster than they can be followed one by one, those that ended are added at once, and of the
-        others only such as have an entry already are looked at.
+        What is too much for one call after another is written at once; of trials without an entry that takes only such
+        as have ended or go on for a while.
 
         Args:
             points: keys of points that were claimed and have no answer yet.
@@ -60,20 +65,23 @@ class Lookout:
         """
         db, sweep_id = self._db, self._sweep_id
         self.lag = mirror_lag(db, sweep_id)
-        many = mirror_ended(db, sweep_id, limit=MANY) if self.lag > FEW else []
-        if len(many) <= FEW:
-            many = []
-        changed = mirror_batch(db, sweep_id, limit=FEW, placed=bool(many))
+        at_once = self.lag > self._few
+        many = mirror_new(db, sweep_id, older_than_s=SETTLED_S, limit=MANY) if at_once else []
+        changed = mirror_batch(db, sweep_id, limit=MANY if at_once else FEW, placed=at_once)
         live = {trial.trial_id: trial for trial in live_trials(db, sweep_id)}
-        known = {trial.trial_id for trial in changed}
+        known = {trial.trial_id for trial in (*changed, *many)}
         others = [one for one in live.values() if one.trial_id not in known]
-        moved = [] if many else [one.trial_id for one in others if self._is_news(one)][:FEW]
+        moved = [one.trial_id for one in others if self._is_news(one) and (not at_once or one.trial_id in self._seen)][
+            :FEW
+        ]
         steady = [one.trial_id for one in others if one.state is TrialState.RUNNING and not self._is_news(one)]
         self._seen = {trial_id: seen for trial_id, seen in self._seen.items() if trial_id in live}
+        fresh = fresh_reports(db, steady) if steady else []
         return MirrorBatch(
             trials=self._whole([*changed, *(mirror_trials(db, moved) if moved else [])]),
             many=self._whole(many),
-            fresh=fresh_reports(db, steady) if steady else (),
+            fresh=fresh,
+            at_once=at_once or len(fresh) > self._few,
             answers=point_answers(db, sweep_id, points) if points else (),
             claims=not is_last,
             abandons=is_last and search_standing(db, sweep_id).ended_reason is not None,
@@ -81,10 +89,18 @@ class Lookout:
 
     def take(self, batch: MirrorBatch, written: MirrorWritten) -> bool:
         """Remember what was written of a batch; say whether that is all of it."""
-        shown = {ack.trial_id for ack in written.acks if ack.version is not None}
-        self._seen |= {trial.trial_id: (trial.fence, trial.state) for trial in batch.trials if trial.trial_id in shown}
+        acknowledged = {ack.trial_id for ack in written.acks}
+        shown = [trial for trial in (*batch.trials, *batch.many) if trial.trial_id in acknowledged]
+        self._seen |= {trial.trial_id: (trial.fence, trial.state) for trial in shown}
+        done, asked = len(acknowledged), len(batch.trials) + len(batch.many) + len(batch.fresh)
+        if not batch.at_once:
+            if done < asked:
+                self._few = max(LEAST, min(self._few, done) // 2)
+            elif done >= self._few:
+                self._few = min(FEW, self._few + 1)
         self.lag = mirror_lag(self._db, self._sweep_id)
-        return len(shown) == len(batch.trials) + len(batch.many) and len(shown) < FEW
+        limit = MANY if batch.at_once else FEW
+        return done == asked and max(len(batch.trials), len(batch.many)) < limit
 
     def _is_news(self, trial: LiveTrial) -> bool:
         return self._seen.get(trial.trial_id) != (trial.fence, trial.state)

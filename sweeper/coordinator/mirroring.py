@@ -32,7 +32,7 @@ log = logging.getLogger("sweeper.coordinator")
 
 EVERY_S: Final = 1.0
 """Between two looks; with a batch that takes no longer, what is shown is at most two seconds old."""
-REST: Final = 2.0
+REST: Final = 1.0
 """Times as long as a batch took is rested before the next one, where there is more to show already."""
 LONG_REST: Final = 6.0
 """The same after a batch of trials that end faster than one by one could ever be shown: they need the machine more than
@@ -210,10 +210,12 @@ class StudyMirroring:
             self._failed(written.trouble)
             return
         self._lag = self._lookout.lag
-        if not is_all:  # there is more to do; otherwise the next look is a while after this one
-            now_s = self._clock.monotonic_s()
-            rest = 0.0 if self._is_last else LONG_REST if len(batch.many) > 2 * FEW else REST
-            self._due_s = now_s + rest * (now_s - self._began_s)
+        now_s = self._clock.monotonic_s()
+        if self._is_last and not is_all:
+            self._due_s = now_s
+        elif batch.many or not is_all:
+            rest = LONG_REST if len(batch.many) > 2 * FEW else REST
+            self._due_s = max(self._due_s, now_s + rest * (now_s - self._began_s))
         if self._was_told:
             self._note("The Optuna study is written again.")
         self._failures, self._was_told, self._was_rebuilt = 0, False, False

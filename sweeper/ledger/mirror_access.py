@@ -22,11 +22,11 @@ from sweeper.clock import SystemClock
 from sweeper.errors import LedgerUnavailable, UserError
 from sweeper.ledger import connections
 from sweeper.ledger.connections import STATEMENT_S, BoundedConnection, connection_parameters
-from sweeper.ledger.mirror_copy import append_entries
+from sweeper.ledger.mirror_at_once import write_at_once
 from sweeper.ledger.mirror_tables import MIRROR_SCHEMA
 from sweeper.ledger.statements import Database
 from sweeper.ledger.urls import normalise_url, sqlalchemy_url, with_setting
-from sweeper.model.mirror import MirrorRows
+from sweeper.model.mirror import MirrorChange, MirrorRows
 
 MIRROR_LOCK: Final = 0x5357_4545_4D49_5252
 """Key of the advisory lock under which the tables and a sweep's study are made."""
@@ -155,9 +155,17 @@ class MirrorAccess:
             pause_s = min(2 * pause_s, LOCK_MOST_PAUSE_S)  # each look is two connections, beside the one that works
         yield False
 
-    def append(self, study_id: int, *, mark_key: str, mark: str, entries: Sequence[MirrorRows]) -> list[int] | None:
-        """See `sweeper.ledger.mirror_copy.append_entries`."""
-        return append_entries(self._url, study_id, mark_key=mark_key, mark=mark, entries=entries)
+    def write_at_once(
+        self,
+        study_id: int,
+        *,
+        mark_key: str,
+        mark: str,
+        entries: Sequence[MirrorRows],
+        changes: Sequence[MirrorChange],
+    ) -> list[int] | None:
+        """See `sweeper.ledger.mirror_at_once`."""
+        return write_at_once(self._url, study_id, mark_key=mark_key, mark=mark, entries=entries, changes=changes)
 
     def close(self) -> None:
         """Close every connection that Optuna was given; one that could not be opened whole leaves some."""

@@ -6,7 +6,6 @@ leaves the former. The ledger's map changes with it, at the very end, so that no
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,13 +50,6 @@ _DIRECTION = sa.text(
 _RESERVE = sa.text(
     f"SELECT nextval(pg_get_serial_sequence('{MIRROR_SCHEMA}.trials', 'trial_id')) FROM generate_series(1, :count)"
 )
-_LOCK_STUDY = sa.text(
-    f"SELECT s.study_id FROM {MIRROR_SCHEMA}.studies s JOIN {MIRROR_SCHEMA}.study_user_attributes a"
-    " ON a.study_id = s.study_id AND a.key = :key AND a.value_json = :mark"
-    " WHERE s.study_id = :study_id FOR UPDATE OF s"
-)
-_COUNT = sa.text(f"SELECT count(*) FROM {MIRROR_SCHEMA}.trials WHERE study_id = :study_id")
-_ASYNCHRONOUS = sa.text("SELECT set_config('synchronous_commit', 'off', true)")
 _PLACES = sa.text(
     "SELECT m.trial_id, m.optuna_trial_id FROM sweeper.mirrored m"
     " JOIN sweeper.trials t ON t.trial_id = m.trial_id WHERE t.sweep_id = :sweep_id"
@@ -119,7 +111,7 @@ class StudyCopy:
         self._copy(
             "trials (trial_id, number, study_id, state, datetime_start, datetime_complete)",
             (
-                (id_, first + at, self.study_id, entry.state, _naive(entry.started_at), _naive(entry.finished_at))
+                (id_, first + at, self.study_id, entry.state, naive(entry.started_at), naive(entry.finished_at))
                 for at, (id_, entry) in enumerate(pairs)
             ),
         )
@@ -129,7 +121,7 @@ class StudyCopy:
         )
         self._copy(
             "trial_values (trial_id, objective, value, value_type)",
-            ((id_, at, *_typed(value)) for id_, entry in pairs for at, value in enumerate(entry.values)),
+            ((id_, at, *typed(value)) for id_, entry in pairs for at, value in enumerate(entry.values)),
         )
         for table, attrs in (("user", [e.user_attrs for e in entries]), ("system", [e.system_attrs for e in entries])):
             self._copy(
@@ -138,7 +130,7 @@ class StudyCopy:
             )
         self._copy(
             "trial_intermediate_values (trial_id, step, intermediate_value, intermediate_value_type)",
-            ((id_, step, *_typed(value)) for id_, entry in pairs for step, value in entry.reports),
+            ((id_, step, *typed(value)) for id_, entry in pairs for step, value in entry.reports),
         )
         return ids
 
@@ -224,7 +216,7 @@ def writing_study(url: str, sweep_id: SweepId, *, directions: Sequence[str]) -> 
     with database.transaction(lock_timeout_s=30.0) as connection:
         if not connection.execute(_ALONE, {"key": int(sweep_id[:15], 16)}).scalar_one():
             raise LedgerUnavailable(f"database {database.where}: another process is writing the sweep's Optuna study")
-        if connection.execute(_REVISION).scalar_one() != KNOWN_REVISION:
+        if not has_known_tables(connection):
             yield None
             return
         name = f"sweeper:{sweep_id}:new"
@@ -236,28 +228,9 @@ def writing_study(url: str, sweep_id: SweepId, *, directions: Sequence[str]) -> 
         yield StudyCopy(connection, study_id)
 
 
-def append_entries(
-    url: str, study_id: int, *, mark_key: str, mark: str, entries: Sequence[MirrorRows]
-) -> list[int] | None:
-    """Add finished entries to a study at once, and give their ids, in order.
-
-    Gives None, with nothing changed, where the tables are of another revision than `KNOWN_REVISION`.
-
-    Raises:
-        LedgerUnavailable: no answer.
-        KeyError: the study is gone, or was written anew by somebody.
-    """
-    database = Database(url, "sweeper mirror")
-    with database.transaction() as connection:
-        if connection.execute(_REVISION).scalar_one() != KNOWN_REVISION:
-            return None
-        # As Optuna does: the row is locked while numbers are given.
-        parameters = {"study_id": study_id, "key": mark_key, "mark": json.dumps(mark)}
-        if connection.execute(_LOCK_STUDY, parameters).first() is None:
-            raise KeyError(study_id)
-        count = connection.execute(_COUNT, {"study_id": study_id}).scalar_one()
-        connection.execute(_ASYNCHRONOUS)
-        return StudyCopy(connection, study_id, count=count).add(entries)
+def has_known_tables(connection: sa.Connection) -> bool:
+    """Say whether Optuna's tables are of the revision for which rows are written here."""
+    return bool(connection.execute(_REVISION).scalar_one() == KNOWN_REVISION)
 
 
 def rename_study(url: str, study_id: int, name: str) -> None:
@@ -282,8 +255,8 @@ def _renamed(key: str, moved: Mapping[int, int]) -> str:
     return key if note is None else f"{note[1]}{moved.get(int(note[2]), int(note[2]))}{note[3]}"
 
 
-def _typed(value: float) -> tuple[float | None, str]:
-    """A number as Optuna keeps it: what is not finite has only a kind."""
+def typed(value: float) -> tuple[float | None, str]:
+    """Give a number as Optuna keeps it: what is not finite has only a kind."""
     if math.isnan(value):
         return None, "NAN"
     if math.isinf(value):
@@ -291,6 +264,6 @@ def _typed(value: float) -> tuple[float | None, str]:
     return value, "FINITE"
 
 
-def _naive(when: datetime | None) -> datetime | None:
-    """Optuna keeps UTC without saying so."""
+def naive(when: datetime | None) -> datetime | None:
+    """Give a time as Optuna keeps it: UTC that does not say so."""
     return None if when is None else when.astimezone(UTC).replace(tzinfo=None)

@@ -74,9 +74,10 @@ _PLACED = statement(f"""
 ORDER BY t.state <> 'running', t.number LIMIT :limit
 """)
 
-_ENDED = statement(f"""
+_NEW = statement(f"""
 {_TRIALS} WHERE t.sweep_id = :sweep_id AND t.version <> t.mirrored_version AND {STARTED}
-    AND t.finished_at IS NOT NULL AND m.trial_id IS NULL AND p.mirror_id IS NULL
+    AND m.trial_id IS NULL AND p.mirror_id IS NULL
+    AND (t.finished_at IS NOT NULL OR a.started_at < {NOW} - make_interval(secs => :older_than_s))
 ORDER BY t.number LIMIT :limit
 """)
 
@@ -181,9 +182,15 @@ def mirror_batch(db: Statements, sweep_id: SweepId, *, limit: int, placed: bool 
     return [_trial(row) for row in db.run(query, {"now": db.now, "sweep_id": sweep_id, "limit": limit})]
 
 
-def mirror_ended(db: Statements, sweep_id: SweepId, *, limit: int) -> list[MirrorTrial]:
-    """Final trials that have no entry yet, by number; without their reports."""
-    return [_trial(row) for row in db.run(_ENDED, {"now": db.now, "sweep_id": sweep_id, "limit": limit})]
+def mirror_new(db: Statements, sweep_id: SweepId, *, older_than_s: float, limit: int) -> list[MirrorTrial]:
+    """Trials that have no entry yet, by number; without their reports.
+
+    Args:
+        older_than_s: how long ago one that is not final must have begun.
+        limit: how many at most.
+    """
+    parameters = {"now": db.now, "sweep_id": sweep_id, "older_than_s": older_than_s, "limit": limit}
+    return [_trial(row) for row in db.run(_NEW, parameters)]
 
 
 def mirror_trials(db: Statements, trial_ids: Sequence[TrialId]) -> list[MirrorTrial]:

@@ -143,3 +143,17 @@ class MirrorRows:
     """Key and JSON."""
     system_attrs: tuple[tuple[str, str], ...]
     reports: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MirrorChange:
+    """What is new of an entry that runs, as rows of Optuna's tables hold it."""
+
+    optuna_trial_id: int
+    state: str
+    """Name of Optuna's state from now on."""
+    finished_at: datetime | None = None
+    values: tuple[float, ...] = ()
+    user_attrs: tuple[tuple[str, str], ...] = ()
+    system_attrs: tuple[tuple[str, str], ...] = ()
+    reports: tuple[tuple[int, float], ...] = ()

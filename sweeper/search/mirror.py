@@ -19,7 +19,7 @@ from optuna.storages import RDBStorage
 
 from sweeper.clock import Clock
 from sweeper.ids import ConfigHash, RandomHex, SweepId
-from sweeper.model.mirror import AskedPoint, FreshReports, MirrorAck, MirrorTrial, PointAnswer
+from sweeper.model.mirror import AskedPoint, FreshReports, MirrorAck, MirrorChange, MirrorTrial, PointAnswer
 from sweeper.model.search import SearchSpec
 from sweeper.search.mirror_entry import HASH, LINEAGE, STATE, StepTooLarge
 from sweeper.search.mirror_study import MARK, Access, MirroredStudy, find_study, make_study, mark_of, open_storage
@@ -29,8 +29,8 @@ __all__ = ["Mirror", "MirrorBatch", "MirrorWritten", "OutOfLine", "StudyChanged"
 
 BATCH_S: Final = 1.0
 """After this long the rest of a batch is left for the next one: what began meanwhile goes first there."""
-FEW: Final = 25
-"""Trials that are added one by one in about a second."""
+FEW: Final = 12
+"""Trials that are added one by one in about half a second."""
 MOST_STRAYS: Final = 200
 """Entries that are looked through one by one; with more it is quicker to write the study anew."""
 
@@ -45,8 +45,10 @@ class MirrorBatch:
 
     trials: Sequence[MirrorTrial] = ()
     many: Sequence[MirrorTrial] = ()
-    """Final trials without an entry, so many of them that they are better added at once."""
+    """Trials without an entry, which are added at once."""
     fresh: Sequence[FreshReports] = ()
+    at_once: bool = False
+    """Whether it is too much for one call after another."""
     answers: Sequence[PointAnswer] = ()
     claims: bool = False
     """Whether points that people enqueued are taken."""
@@ -161,14 +163,15 @@ class Mirror:
 
     def _write(self, writer: StudyWriter, batch: MirrorBatch, written: MirrorWritten) -> None:
         give_up_s = self._clock.monotonic_s() + BATCH_S
-        if batch.many:
-            written.acks += self._add_at_once(writer, batch.many)
-        for trial in batch.trials:
+        trials, fresh = batch.trials, batch.fresh
+        if batch.at_once:
+            trials, fresh = self._write_at_once(writer, batch, written)
+        for trial in trials:
             written.acks.append(writer.show(trial))
             if self._clock.monotonic_s() > give_up_s:
                 break
-        for fresh in batch.fresh:
-            ack = writer.show_reports(fresh)
+        for one in fresh:
+            ack = writer.show_reports(one)
             written.acks += [] if ack is None else [ack]
             if self._clock.monotonic_s() > give_up_s:
                 break
@@ -180,13 +183,36 @@ class Mirror:
             writer.abandon()
         written.points = writer.points
 
-    def _add_at_once(self, writer: StudyWriter, trials: Sequence[MirrorTrial]) -> list[MirrorAck]:
-        rows = writer.rows(trials)
+    def _write_at_once(
+        self, writer: StudyWriter, batch: MirrorBatch, written: MirrorWritten
+    ) -> tuple[Sequence[MirrorTrial], Sequence[FreshReports]]:
+        """Write new entries and changes of known ones in one transaction; give what is left for single calls."""
+        rows = writer.rows(batch.many)
+        changes: list[tuple[MirrorTrial | FreshReports, MirrorChange]] = []
+        left = []
+        for trial in batch.trials:
+            change = writer.change(trial)
+            if change is None:
+                left.append(trial)
+            else:
+                changes.append((trial, change))
+        for fresh in batch.fresh:
+            change = writer.change_of_reports(fresh)
+            if change is not None:
+                changes.append((fresh, change))
         study = writer.study
-        ids = self._access.append(study.study_id, mark_key=MARK, mark=study.mark, entries=rows)
+        ids = self._access.write_at_once(
+            study.study_id,
+            mark_key=MARK,
+            mark=study.mark,
+            entries=rows,
+            changes=[change for _, change in changes],
+        )
         if ids is None:  # tables that we do not know: one by one, as many as time allows
-            return [writer.show(trial) for trial in trials[:FEW]]
-        return [writer.added(trial, optuna_trial_id) for trial, optuna_trial_id in zip(trials, ids, strict=True)]
+            return [*batch.trials, *batch.many], batch.fresh
+        written.acks += [writer.added(trial, id_) for trial, id_ in zip(batch.many, ids, strict=True)]
+        written.acks += [writer.changed(what, change) for what, change in changes]
+        return left, ()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from optuna.study import StudyDirection
 
 from sweeper.errors import UserError
 from sweeper.ids import RandomHex, SweepId
-from sweeper.model.mirror import MirrorRows
+from sweeper.model.mirror import MirrorChange, MirrorRows
 from sweeper.model.search import Direction
 
 Storage = RDBStorage
@@ -50,8 +50,16 @@ class Access(Protocol):
         """Be the only one that makes tables or studies, unless somebody has done so."""
         ...
 
-    def append(self, study_id: int, *, mark_key: str, mark: str, entries: Sequence[MirrorRows]) -> list[int] | None:
-        """Add finished entries at once and give their ids; None where that is not known to be right."""
+    def write_at_once(
+        self,
+        study_id: int,
+        *,
+        mark_key: str,
+        mark: str,
+        entries: Sequence[MirrorRows],
+        changes: Sequence[MirrorChange],
+    ) -> list[int] | None:
+        """Add entries, give their ids, and change running ones; None where that is not known to be right."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Writing entries of a mirrored study, with Optuna's public calls.
+"""Writing entries of a mirrored study, with Optuna's public calls or, for many at once, as rows of its tables.
 
 Of an entry attributes and reports come first and the final state last, as a finished entry can never be changed. It
 carries the trial's hash and lineage from its creation, so one whose place never reached the ledger is found again.
@@ -6,8 +6,9 @@ carries the trial's hash and lineage from its creation, so one whose place never
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from sweeper.model.mirror import (
     AskedPoint,
     FreshReports,
     MirrorAck,
+    MirrorChange,
     MirrorPlace,
     MirrorReport,
     MirrorRows,
@@ -105,7 +107,7 @@ class StudyWriter:
         return self._ack(trial, optuna_trial_id)
 
     def rows(self, trials: Sequence[MirrorTrial]) -> list[MirrorRows]:
-        """Give what the tables hold of final trials that have no entry yet, for adding them at once.
+        """Give what the tables hold of trials that have no entry yet, for adding them at once.
 
         Raises:
             StepTooLarge: that takes a new study.
@@ -115,8 +117,59 @@ class StudyWriter:
         return [entry.rows() for entry in entries]
 
     def added(self, trial: MirrorTrial, optuna_trial_id: int) -> MirrorAck:
-        """Acknowledge an entry that was added otherwise."""
+        """Acknowledge an entry that was added by its rows."""
+        self._remember(optuna_trial_id, entry_of(trial, self._spec, self._space, divisor=self.study.divisor))
         return self._ack(trial, optuna_trial_id)
+
+    def change(self, trial: MirrorTrial) -> MirrorChange | None:
+        """Give what is new of a trial whose entry runs and is known, for writing it at once; None of any other.
+
+        Raises:
+            StepTooLarge: that takes a new study.
+        """
+        place = trial.place
+        if place is None or place.study != self.study.mark or place.lineage != trial.lineage:
+            return None
+        known = self._open.get(place.optuna_trial_id)
+        if known is None:
+            return None
+        entry = entry_of(trial, self._spec, self._space, divisor=self.study.divisor)
+        attrs, reports = _differences(known, entry)
+        rows = replace(entry, user_attrs=attrs, reports=reports).rows()
+        return MirrorChange(
+            optuna_trial_id=place.optuna_trial_id,
+            state=rows.state,
+            finished_at=rows.finished_at,
+            values=rows.values,
+            user_attrs=rows.user_attrs,
+            system_attrs=rows.system_attrs,
+            reports=rows.reports,
+        )
+
+    def change_of_reports(self, fresh: FreshReports) -> MirrorChange | None:
+        """Give the same of a trial that only reported.
+
+        Raises:
+            StepTooLarge: that takes a new study.
+        """
+        known = self._known_of(fresh)
+        if known is None:
+            return None
+        reports = _differing_reports(known, scaled_reports(fresh.reports, self.study.divisor))
+        return MirrorChange(
+            optuna_trial_id=fresh.place.optuna_trial_id, state=OptunaState.RUNNING.name, reports=tuple(reports.items())
+        )
+
+    def changed(self, what: MirrorTrial | FreshReports, change: MirrorChange) -> MirrorAck:
+        """Acknowledge what was written at once."""
+        known = self._open[change.optuna_trial_id]
+        known.attrs |= {key: json.loads(text) for key, text in change.user_attrs}
+        known.reports |= dict(change.reports)
+        if change.finished_at is not None:
+            del self._open[change.optuna_trial_id]
+        if isinstance(what, FreshReports):
+            return _ack_of_reports(what)
+        return self._ack(what, change.optuna_trial_id)
 
     def show_reports(self, fresh: FreshReports) -> MirrorAck | None:
         """Add reports of a running trial; None where the trial has to be looked at as a whole first.
@@ -124,13 +177,12 @@ class StudyWriter:
         Raises:
             StepTooLarge: that takes a new study.
         """
-        place = fresh.place
-        known = self._open.get(place.optuna_trial_id)
-        if known is None or place.study != self.study.mark:
+        known = self._known_of(fresh)
+        if known is None:
             return None
-        for step, value in scaled_reports(fresh.reports, self.study.divisor).items():
-            self._set_report(place.optuna_trial_id, known, step, value)
-        return MirrorAck(trial_id=fresh.trial_id, version=None, place=replace(place, last_step=_last(fresh.reports)))
+        reports = _differing_reports(known, scaled_reports(fresh.reports, self.study.divisor))
+        self._set_reports(fresh.place.optuna_trial_id, known, reports)
+        return _ack_of_reports(fresh)
 
     def claim(self) -> None:
         """Take the points that people enqueued since the last time."""
@@ -154,9 +206,12 @@ class StudyWriter:
         optuna_trial_id = self._take_point(trial, entry)
         if optuna_trial_id is None:
             optuna_trial_id = self._storage.create_new_trial(self.study.study_id, entry.template())
-            if not entry.state.is_finished():
-                self._open[optuna_trial_id] = _Known(attrs=dict(entry.user_attrs), reports=dict(entry.reports))
+            self._remember(optuna_trial_id, entry)
         return optuna_trial_id
+
+    def _remember(self, optuna_trial_id: int, entry: MirrorEntry) -> None:
+        if not entry.state.is_finished():
+            self._open[optuna_trial_id] = _Known(attrs=dict(entry.user_attrs), reports=dict(entry.reports))
 
     def _take_point(self, trial: MirrorTrial, entry: MirrorEntry) -> int | None:
         """Make the entry by which somebody asked for this config the trial's own, if it can still be."""
@@ -177,13 +232,10 @@ class StudyWriter:
 
     def _update(self, optuna_trial_id: int, known: _Known, entry: MirrorEntry) -> None:
         self._open[optuna_trial_id] = known
-        void: dict[str, Json] = {key: "" for key in (REASON, ERROR) if known.attrs.get(key)}
-        if STATE in known.attrs:  # it was pending or paused: attributes cannot be taken away
-            void[STATE] = entry.stands.value
-        for key, value in (void | dict(entry.user_attrs)).items():
+        attrs, reports = _differences(known, entry)
+        for key, value in attrs.items():
             self._set_attr(optuna_trial_id, known, key, value)
-        for step, number in (_superseded_steps(known, entry) | dict(entry.reports)).items():
-            self._set_report(optuna_trial_id, known, step, number)
+        self._set_reports(optuna_trial_id, known, reports)
         if entry.state.is_finished():
             if entry.constraints is not None:
                 self._storage.set_trial_system_attr(optuna_trial_id, CONSTRAINTS, list(entry.constraints))
@@ -199,14 +251,16 @@ class StudyWriter:
         self._open.pop(optuna_trial_id, None)
 
     def _set_attr(self, optuna_trial_id: int, known: _Known, key: str, value: Json) -> None:
-        if key not in known.attrs or known.attrs[key] != value:
-            self._storage.set_trial_user_attr(optuna_trial_id, key, value)
-            known.attrs[key] = value
+        self._storage.set_trial_user_attr(optuna_trial_id, key, value)
+        known.attrs[key] = value
 
-    def _set_report(self, optuna_trial_id: int, known: _Known, step: int, value: float) -> None:
-        if step not in known.reports or not _same(known.reports[step], value):
+    def _set_reports(self, optuna_trial_id: int, known: _Known, reports: Mapping[int, float]) -> None:
+        for step, value in reports.items():
             self._storage.set_trial_intermediate_value(optuna_trial_id, step, value)
             known.reports[step] = value
+
+    def _known_of(self, fresh: FreshReports) -> _Known | None:
+        return self._open.get(fresh.place.optuna_trial_id) if fresh.place.study == self.study.mark else None
 
     def _remember_space(self) -> None:
         first = self._space.as_json()
@@ -224,9 +278,32 @@ class StudyWriter:
         return MirrorAck(trial_id=trial.trial_id, version=trial.version, place=place)
 
 
-def _superseded_steps(known: _Known, entry: MirrorEntry) -> dict[int, float]:
-    """Steps that were reported once and are no longer part of the trial's history."""
-    return {step: math.nan for step in known.reports if step not in entry.reports}
+def _ack_of_reports(fresh: FreshReports) -> MirrorAck:
+    place = replace(fresh.place, last_step=_last(fresh.reports))
+    return MirrorAck(trial_id=fresh.trial_id, version=None, place=place)
+
+
+def _differences(known: _Known, entry: MirrorEntry) -> tuple[dict[str, Json], dict[int, float]]:
+    """The attributes and reports of an entry that the study has not, or has otherwise."""
+    void: dict[str, Json] = {key: "" for key in (REASON, ERROR) if known.attrs.get(key)}
+    if STATE in known.attrs:  # it was pending or paused: attributes cannot be taken away
+        void[STATE] = entry.stands.value
+    attrs = {
+        key: value
+        for key, value in (void | dict(entry.user_attrs)).items()
+        if key not in known.attrs or known.attrs[key] != value
+    }
+    # Steps that were reported once and are no longer part of the trial's history stay without a number.
+    superseded = {step: math.nan for step in known.reports if step not in entry.reports}
+    return attrs, _differing_reports(known, superseded | dict(entry.reports))
+
+
+def _differing_reports(known: _Known, reports: Mapping[int, float]) -> dict[int, float]:
+    return {
+        step: value
+        for step, value in reports.items()
+        if step not in known.reports or not _same(known.reports[step], value)
+    }
 
 
 def _is_shown_by(entry: MirrorEntry, frozen: FrozenTrial) -> bool:

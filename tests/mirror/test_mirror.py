@@ -75,15 +75,13 @@ def test_where_there_is_always_more_to_show_it_rests_and_at_the_end_it_does_not(
     mirroring = world.mirroring(mirror=mirror)
     world.turn(mirroring, 4)
     moments.clear()
-    for x in range(4):
-        world.complete(world.start(**{**PARAMS, "lr": 0.001 * (x + 1)}), 0.5)
     for turn in range(20):
-        for x in range(26):
+        for x in range(14 if turn == 0 else 26):
             world.complete(world.start(**{**PARAMS, "lr": 0.1 + 0.01 * turn + 0.0001 * x}), 0.5)
         world.turn(mirroring, 1)
     gaps = [after - before for before, after in itertools.pairwise(moments)]
-    # A batch takes a second here, until the next turn. Thirty have ended, then 78, then as many as fit.
-    assert gaps == [3, 7, 7]
+    # A batch takes a second here, until the next turn. Fourteen have ended, then 52, then as many as fit.
+    assert gaps == [2, 7, 7]
     before_s = world.clock.now_s
     while not mirroring.finish(world.fence):
         world.clock.now_s += 0.1

@@ -17,7 +17,7 @@ from sweeper.ledger import mirror_copy
 from sweeper.model.search import Constraint, Direction
 from sweeper.model.space import Choices, FloatRange, IntRange
 from sweeper.model.states import AttemptOutcome
-from tests.mirror.world import SearchWorld
+from tests.mirror.world import SearchWorld, facts
 
 pytestmark = pytest.mark.slow
 
@@ -68,24 +68,6 @@ def by(world: SearchWorld, monkeypatch: pytest.MonkeyPatch, *, copy: bool) -> Re
     assert isinstance(rebuilt, Rebuilt)
     assert rebuilt.by_copy is copy
     return rebuilt
-
-
-def facts(study: optuna.Study) -> list[Any]:
-    """What is the same however it came to be: all but ids, and the times that Optuna takes itself."""
-    return sorted(
-        (
-            one.user_attrs["sweeper:number"],
-            one.state,
-            one.values,
-            list(one.params.items()),
-            one.distributions,
-            one.user_attrs,
-            one.system_attrs,
-            repr(sorted(one.intermediate_values.items())),
-            one.datetime_start,
-        )
-        for one in study.get_trials()
-    )
 
 
 @BY_COPY
@@ -191,62 +173,3 @@ def test_a_search_with_many_trials_to_show_is_written_at_once(
     assert len(world.study().get_trials()) == 8
     assert world.lag == 0
     mirroring.close()
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["tables that we know", "others"])
-def test_where_trials_end_faster_than_calls_can_show_them_they_are_added_at_once(
-    world: SearchWorld, monkeypatch: pytest.MonkeyPatch, known: bool
-) -> None:
-    """Short trials: by Optuna's calls one takes a hundred times as long, and the coordinator has better to do."""
-    if not known:
-        monkeypatch.setattr(mirror_copy, "KNOWN_REVISION", "v9")
-    mirroring = world.mirroring()
-    running = world.start(lr=0.001, layers=1, act="relu")
-    world.turn(mirroring, 4)
-    study_id = world.study()._study_id
-    calls: list[object] = []
-    create = optuna.storages.RDBStorage.create_new_trial
-    monkeypatch.setattr(
-        optuna.storages.RDBStorage,
-        "create_new_trial",
-        lambda *given: calls.append(given) or create(*given),  # type: ignore[func-returns-value]
-    )
-    for number in range(40):
-        grant = world.start(lr=0.01 + number / 100, layers=1, act=None)
-        world.report(grant, 0.9, math.nan)
-        world.complete(grant, float(number))
-    world.complete(running, -1.0)
-    world.turn(mirroring, 12)
-    study = world.study()
-    assert study._study_id == study_id, "whoever looks at it goes on looking"
-    assert len(calls) == (0 if known else 40)
-    assert sorted(one.user_attrs["sweeper:number"] for one in study.get_trials()) == list(range(41))
-    assert [one.number for one in study.get_trials()] == list(range(41))
-    assert study.best_value == -1.0
-    assert (world.lag, mirroring.lag, world.notes) == (0, 0, [])
-    world.complete(world.start(lr=0.5, layers=1, act="tanh"), 0.5)
-    world.turn(mirroring, 2)
-    assert len(world.study().get_trials()) == 42
-    mirroring.close()
-
-
-def test_entries_added_at_once_and_never_acknowledged_are_found_again(
-    world: SearchWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.show()
-    for number in range(40):
-        world.complete(world.start(lr=0.01 + number / 100, layers=1, act=None), float(number))
-    doomed = world.mirroring()
-    with monkeypatch.context() as patch:
-        patch.setattr("sweeper.coordinator.mirroring.acknowledge_mirrored", _die)
-        with pytest.raises(KeyboardInterrupt):
-            world.turn(doomed)
-    doomed.close()
-    assert len(world.study().get_trials()) == 40
-    assert world.lag == 40
-    assert len(world.show().get_trials()) == 40
-    assert (world.lag, world.notes) == (0, [])
-
-
-def _die(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -295,6 +295,24 @@ def entry(study: optuna.Study, number: int) -> optuna.trial.FrozenTrial:
     return found
 
 
+def facts(study: optuna.Study) -> list[Any]:
+    """What is the same however it came to be: all but ids, and the times that Optuna takes itself."""
+    return sorted(
+        (
+            one.user_attrs["sweeper:number"],
+            one.state,
+            one.values,
+            list(one.params.items()),
+            one.distributions,
+            one.user_attrs,
+            one.system_attrs,
+            repr(sorted(one.intermediate_values.items())),
+            one.datetime_start,
+        )
+        for one in study.get_trials()
+    )
+
+
 def steps(one: optuna.trial.FrozenTrial) -> dict[int, float | None]:
     """Reports by step, None for NaN."""
     return {step: None if math.isnan(value) else value for step, value in sorted(one.intermediate_values.items())}
