@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +15,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from sweeper.model.search import Direction, SearchSpec
 from sweeper.model.trial import Json
 from sweeper.search.optimizer import Optimizer
+from sweeper.search.quiet import quiet
 from sweeper.search.seeds import derived_seed
 from tests.search.sequences import MIXED, Objective, Search, bowl, falling, params_of, two_bowls
 
@@ -128,3 +131,36 @@ def test_optunas_warnings_and_log_lines_stay_away_and_its_settings_as_they_were(
         optuna.logging.set_verbosity(level)
     assert caplog.text == ""
     assert capfd.readouterr() == ("", "")
+
+
+class Kept(logging.Handler):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def test_only_the_calling_thread_is_silenced() -> None:
+    """Whoever searches with Optuna beside us, in another thread, reads its lines as before."""
+    kept, top, before = Kept(), logging.getLogger("optuna"), optuna.logging.get_verbosity()
+    top.addHandler(kept)
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    try:
+        with quiet():
+            for name in ("optuna.storages", "optuna.imported_in_the_middle_of_a_call"):
+                optuna.logging.get_logger(name).info("ours")
+                other = threading.Thread(target=optuna.logging.get_logger(name).info, args=("theirs",))
+                other.start()
+                other.join()
+            with quiet():
+                top.info("ours")
+            top.info("ours")
+        top.info("anybody's")
+    finally:
+        optuna.logging.set_verbosity(before)
+        top.removeHandler(kept)
+    assert kept.lines == ["theirs", "theirs", "anybody's"]
