@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final
 
 from sweeper.clock import Clock
+from sweeper.collector import collector_paused
 from sweeper.coordinator.deciding import Decider
 from sweeper.coordinator.ending import is_good_enough, search_end, space_end
 from sweeper.coordinator.feeding import Feed
@@ -94,10 +96,8 @@ class Searching:
         seen = search_standing(self._chooser.database, self._chooser.sweep_id)
         self._proposer.points_wait = seen.points_wait
         try:
-            self._look(seen, fence)
-            end = CANCELLED if seen.state is SweepState.CANCELLED else self._plain_end()
-            if fence is not None and end is not CANCELLED:
-                end = self._lead(seen, fence)
+            with nullcontext() if self._feed.loaded else collector_paused():  # the whole history may have to be read
+                end = self._look_and_lead(seen, fence)
         except NumberTaken as taken:
             self._drop()
             self._moved = True
@@ -116,6 +116,11 @@ class Searching:
     def finish(self) -> None:
         """See `SearchTurns`."""
         finish_search(self._chooser.database, self._chooser.sweep_id)
+
+    def _look_and_lead(self, seen: LedgerStanding, fence: int | None) -> SearchEnd | None:
+        self._look(seen, fence)
+        end = CANCELLED if seen.state is SweepState.CANCELLED else self._plain_end()
+        return end if fence is None or end is CANCELLED else self._lead(seen, fence)
 
     # What there is
 

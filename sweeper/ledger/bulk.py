@@ -6,31 +6,13 @@ leaving C, six times quicker. It is for plain slotted records only: no `__post_i
 
 from __future__ import annotations
 
-import gc
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import fields
 from itertools import repeat
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Keep the garbage collector from looking through what is being built: a third of the time, and nothing to find.
-
-    Records and parsed JSON hold no cycles. Collection goes on as before when this ends, however it ends.
-    """
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def many(kind: type[T], count: int, /, **columns: Iterable[Any]) -> list[T]:

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from sweeper.collector import collector_paused
 from sweeper.errors import CoordinatorLost, NumberTaken
 from sweeper.ids import AskerId, CoordinatorId, SweepId, TrialId
-from sweeper.ledger.bulk import no_collection
 from sweeper.ledger.choices import LEADS, attr_parameters, attrs_kept, coordinator_lost, leader
 from sweeper.ledger.numbers import read_numbers
 from sweeper.ledger.sql import statement
@@ -187,7 +187,7 @@ def add_numbers(
 
 def history(db: Statements, sweep_id: SweepId, *, first: int = 0, limit: int | None = None) -> list[Numbered]:
     """Give every number from `first` on as it stands, in order; reports only of pruned and paused trials."""
-    with no_collection():
+    with collector_paused():
         return read_numbers(db.run(_HISTORY, {"sweep_id": sweep_id, "first": first, "limit": limit})[0])
 
 

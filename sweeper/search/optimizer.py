@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import optuna
 
+from sweeper.collector import collector_paused
 from sweeper.model.search import Decision, Numbered, Proposal, SearchSpec, Suggestion
 from sweeper.model.trial import Json, Report
 from sweeper.search.asked import asked
 from sweeper.search.attributes import AttributeRules
 from sweeper.search.axes import Axis, Code, axes
-from sweeper.search.collector import collector_paused
 from sweeper.search.define_by_run import SuggestMore, TrialProxy
 from sweeper.search.history import History
 from sweeper.search.layouts import answer_from

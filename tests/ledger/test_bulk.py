@@ -6,7 +6,8 @@ import gc
 
 import pytest
 
-from sweeper.ledger.bulk import many, no_collection
+from sweeper.collector import collector_paused
+from sweeper.ledger.bulk import many
 from sweeper.ledger.numbers import read_reports
 from sweeper.model.trial import Report
 
@@ -33,12 +34,12 @@ def test_a_column_that_does_not_fit_is_refused() -> None:
 
 
 def test_collection_goes_on_as_it_was_however_the_work_ends() -> None:
-    with pytest.raises(KeyError, match="False"), no_collection():
+    with pytest.raises(KeyError, match="False"), collector_paused():
         {}[gc.isenabled()]
     assert gc.isenabled()
     gc.disable()
     try:
-        with no_collection():
+        with collector_paused():
             assert not gc.isenabled()
         assert not gc.isenabled(), "somebody else's wish"
     finally:
