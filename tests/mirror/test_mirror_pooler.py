@@ -34,8 +34,15 @@ def test_the_mirror_is_made_written_and_written_anew_through_a_pooler(pooled: Se
     assert pooled.notes == []
     pooled.rebuild()
     pooled.turn(mirroring, 4)
+    many = [pooled.start(lr=0.2 + number / 100, layers=1, act=None) for number in range(30)]
+    pooled.sql("UPDATE sweeper.attempts SET started_at = started_at - interval '2 seconds'")
+    pooled.turn(mirroring, 4)
+    for number, grant in enumerate(many):
+        pooled.report(grant, 0.7, 0.6)
+        pooled.complete(grant, 1.0 + number)
+    pooled.turn(mirroring, 10)
     mirroring.close()
-    assert pooled.lag == 0
+    assert (pooled.lag, pooled.notes) == (0, [])
 
     direct = SearchWorld(
         pooled.db,
@@ -46,8 +53,10 @@ def test_the_mirror_is_made_written_and_written_anew_through_a_pooler(pooled: Se
         pooled.coordinator_id,
         pooled.worker_id,
     )
-    (only,) = direct.study().get_trials()
-    assert (only.values, only.intermediate_values) == ([0.5], {0: 0.9})
+    first, *others = direct.study().get_trials()
+    assert (first.values, first.intermediate_values) == ([0.5], {0: 0.9})
+    assert [one.values for one in others] == [[1.0 + number] for number in range(30)]
+    assert all(one.intermediate_values == {0: 0.7, 1: 0.6} for one in others)
     direct.close()
     tables = pooled.sql("SELECT count(*) AS found FROM information_schema.tables WHERE table_schema = 'public'")
     assert tables[0].found == 1, "only the table that was there"
