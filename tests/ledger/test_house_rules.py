@@ -107,7 +107,7 @@ def test_only_what_is_made_again_does_not_wait_for_the_disk() -> None:
     and the mirror is a projection (TRUTH)."""
     assert [name for name, text in STATEMENTS.items() if "synchronous_commit" in text] == [
         "leases._RENEW",
-        "mirror_copy._ASYNCHRONOUS",
+        "mirror_at_once._ASYNCHRONOUS",
         "proposals._ADD",
         "results._RECORD_IN_PASSING",
     ]
