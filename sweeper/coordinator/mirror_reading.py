@@ -71,9 +71,7 @@ class Lookout:
         live = {trial.trial_id: trial for trial in live_trials(db, sweep_id)}
         known = {trial.trial_id for trial in (*changed, *many)}
         others = [one for one in live.values() if one.trial_id not in known]
-        moved = [one.trial_id for one in others if self._is_news(one) and (not at_once or one.trial_id in self._seen)][
-            :FEW
-        ]
+        moved = [one.trial_id for one in others if self._is_news(one) and (one.placed or not at_once)][:FEW]
         steady = [one.trial_id for one in others if one.state is TrialState.RUNNING and not self._is_news(one)]
         self._seen = {trial_id: seen for trial_id, seen in self._seen.items() if trial_id in live}
         fresh = fresh_reports(db, steady) if steady else []

@@ -72,6 +72,8 @@ _ATTRIBUTES = sa.text(f"SELECT key, value_json FROM {MIRROR_SCHEMA}.study_system
 _USER_ATTRIBUTES = sa.text(
     f"SELECT key, value_json FROM {MIRROR_SCHEMA}.study_user_attributes WHERE study_id = :old_id"
 )
+_LOCK_STUDY = sa.text(f"SELECT FROM {MIRROR_SCHEMA}.studies WHERE study_id = :study_id FOR UPDATE")
+_LOCK_TRIALS = sa.text(f"SELECT FROM {MIRROR_SCHEMA}.trials WHERE study_id = :study_id ORDER BY trial_id FOR UPDATE")
 _RENAME = sa.text(f"UPDATE {MIRROR_SCHEMA}.studies SET study_name = :name WHERE study_id = :new_id")
 _FORGET = sa.text(
     "DELETE FROM sweeper.mirrored m USING sweeper.trials t WHERE t.trial_id = m.trial_id AND t.sweep_id = :sweep_id"
@@ -182,6 +184,8 @@ class StudyCopy:
             self._connection.execute(_REMEMBER, _columns(acks))
 
     def _delete(self, study_id: int) -> None:
+        for lock in (_LOCK_STUDY, _LOCK_TRIALS):  # whoever writes a report just now would leave it without its trial
+            self._connection.execute(lock, {"study_id": study_id})
         for table in _CHILDREN:
             self._connection.execute(
                 sa.text(

@@ -88,7 +88,8 @@ _FROM_NUMBER = statement(f"""
 """)
 
 _LIVE = statement("""
-SELECT t.trial_id, t.fence, t.state FROM sweeper.trials t
+SELECT t.trial_id, t.fence, t.state, m.trial_id IS NOT NULL AS placed
+FROM sweeper.trials t LEFT JOIN sweeper.mirrored m ON m.trial_id = t.trial_id
 WHERE t.sweep_id = :sweep_id AND t.finished_at IS NULL
   AND (t.state = 'running' OR (t.state = 'pending' AND t.attempts > 0))
 """)
@@ -207,7 +208,7 @@ def mirror_page(db: Statements, sweep_id: SweepId, *, first: int, limit: int) ->
 def live_trials(db: Statements, sweep_id: SweepId) -> list[LiveTrial]:
     """Trials whose attempts go on: running, or taken from a worker and waiting for the next."""
     return [
-        LiveTrial(trial_id=TrialId(row.trial_id), fence=row.fence, state=TrialState(row.state))
+        LiveTrial(trial_id=TrialId(row.trial_id), fence=row.fence, state=TrialState(row.state), placed=row.placed)
         for row in db.run(_LIVE, {"sweep_id": sweep_id})
     ]
 

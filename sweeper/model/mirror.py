@@ -76,6 +76,8 @@ class LiveTrial:
     trial_id: TrialId
     fence: int
     state: TrialState
+    placed: bool
+    """Whether it has an entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

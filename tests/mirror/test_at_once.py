@@ -126,6 +126,23 @@ def test_a_trial_that_goes_on_for_a_while_is_shown_though_others_come_fast(world
     mirroring.close()
 
 
+def test_what_a_running_trial_reports_is_shown_after_a_new_contact_too(world: SearchWorld) -> None:
+    """A coordinator that takes over, or finds the study written anew, knows no entry; others come fast meanwhile."""
+    lasting = [world.start(lr=0.001 + number / 1000, layers=1, act="relu") for number in range(5)]
+    world.show()
+    mirroring = world.mirroring()
+    for turn in range(12):
+        for grant in lasting:
+            world.report(grant, 0.5, first=turn)
+        for number in range(15):
+            world.complete(world.start(lr=0.1 + turn / 100 + number / 10_000, layers=1, act=None), 0.5)
+        world.turn(mirroring, 1)
+    shown = [one for one in world.study().get_trials() if one.user_attrs["sweeper:number"] < 5]
+    assert len(shown) == 5
+    assert all(max(one.intermediate_values, default=-1) >= 3 for one in shown)
+    mirroring.close()
+
+
 def test_an_entry_that_somebody_finished_by_hand_is_put_right_then_too(world: SearchWorld) -> None:
     grants = [world.start(lr=0.01 + number / 100, layers=1, act=None) for number in range(30)]
     mirroring = world.mirroring()
