@@ -217,7 +217,7 @@ class StudyWriter:
         """Make the entry by which somebody asked for this config the trial's own, if it can still be."""
         point = next((p for p in self.points if p.optuna_trial_id == trial.point_id), None)
         if point is None:
-            return None
+            return self._taken_before(trial, entry)
         del self._points[point.key]
         frozen = self._storage.get_trial(point.optuna_trial_id)
         if frozen.state is not OptunaState.RUNNING or HASH in frozen.user_attrs:
@@ -229,6 +229,21 @@ class StudyWriter:
         known = _Known(attrs=frozen.user_attrs, reports=frozen.intermediate_values)
         self._update(point.optuna_trial_id, known, entry)
         return point.optuna_trial_id
+
+    def _taken_before(self, trial: MirrorTrial, entry: MirrorEntry) -> int | None:
+        """The same where it was made the trial's own and that was never acknowledged."""
+        if trial.point_id is None:
+            return None
+        try:
+            frozen = self._storage.get_trial(trial.point_id)
+        except KeyError:
+            return None
+        if frozen.user_attrs.get(HASH) != trial.config_hash or frozen.user_attrs.get(LINEAGE, 0) != trial.lineage:
+            return None
+        if frozen.state.is_finished():
+            return trial.point_id if _is_shown_by(entry, frozen) else None
+        self._update(trial.point_id, _Known(attrs=frozen.user_attrs, reports=frozen.intermediate_values), entry)
+        return trial.point_id
 
     def _update(self, optuna_trial_id: int, known: _Known, entry: MirrorEntry) -> None:
         self._open[optuna_trial_id] = known

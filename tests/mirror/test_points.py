@@ -70,6 +70,39 @@ def test_a_point_is_put_into_the_ledger_once_however_often_the_coordinator_dies(
     assert only.values == [0.5]
 
 
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "running"])
+def test_an_entry_that_became_a_trials_and_was_never_acknowledged_stays_its_only_one(
+    world: SearchWorld, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    """It is older than the last entry that the ledger knows, so nobody finds it among the new ones."""
+    mirroring = world.mirroring()
+    world.turn(mirroring, 4)
+    world.study().enqueue_trial(POINT)
+    world.turn(mirroring, 3)
+    key, _ = enqueued(world) or ("", {})
+    world.complete(world.start(lr=0.01, layers=1, act=None), 0.5)
+    world.turn(mirroring, 3)
+    grant = world.start(**POINT, act="relu", key=key)
+    world.report(grant, 0.9)
+    if ends:
+        world.complete(grant, 0.25)
+    with monkeypatch.context() as patch:
+        patch.setattr("sweeper.coordinator.mirroring.acknowledge_mirrored", _die_of_acks)
+        with pytest.raises(KeyboardInterrupt):
+            world.turn(mirroring, 4)
+    mirroring.close()
+    world.show()
+    if not ends:
+        world.report(grant, 0.8, first=1)
+        world.complete(grant, 0.25)
+    shown = world.show().get_trials()
+    assert sorted(one.user_attrs["sweeper:number"] for one in shown) == [0, 1]
+    (tried,) = [one for one in shown if one.user_attrs["sweeper:number"] == grant.number]
+    assert (tried.state, tried.values) == (OptunaState.COMPLETE, [0.25])
+    assert tried.intermediate_values == ({0: 0.9} if ends else {0: 0.9, 1: 0.8})
+    assert world.lag == 0
+
+
 def test_a_point_that_was_tried_before_or_does_not_fit_says_so(world: SearchWorld) -> None:
     mirroring = world.mirroring()
     world.complete(world.start(lr=0.5, layers=2, act="relu"), 0.5)
@@ -153,3 +186,8 @@ def test_a_choice_is_meant_by_the_text_that_the_dashboard_shows(world: SearchWor
     assert found[1] == {"net": [8, 8]}
     mirroring.close()
     other.close()
+
+
+def _die_of_acks(_db: object, _mark: str, acks: list[object]) -> None:
+    if acks:
+        raise KeyboardInterrupt
