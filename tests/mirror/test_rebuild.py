@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import optuna
+import psycopg
 import pytest
 from optuna.trial import TrialState as OptunaState
 from optuna_dashboard import get_note, save_note
@@ -156,6 +158,27 @@ def test_a_failure_leaves_the_former_study(varied: SearchWorld, monkeypatch: pyt
     assert facts(study) == before
     assert [found.study_name for found in study._storage.get_all_studies()] == ["varied"]
     assert len(varied.show().get_trials()) == 5
+
+
+def test_a_report_that_is_being_written_is_waited_for(varied: SearchWorld) -> None:
+    """The former study's reports go first, then their trials: none may come in between."""
+    (running,) = [one for one in varied.study().get_trials() if one.user_attrs["sweeper:number"] == 4]
+    with psycopg.connect(varied.url) as writing, ThreadPoolExecutor(1) as background:
+        writing.execute(
+            "INSERT INTO optuna.trial_intermediate_values (trial_id, step, intermediate_value, intermediate_value_type)"
+            " VALUES (%s, 9, 0.5, 'FINITE')",
+            [running._trial_id],
+        )
+        rebuilding = background.submit(varied.rebuild)
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        with psycopg.connect(varied.url, autocommit=True) as watching:
+            while watching.execute(waiting).fetchone() != (1,):
+                assert not rebuilding.done()
+        writing.commit()
+        assert isinstance(rebuilding.result(), Rebuilt)
+    assert len(varied.study().get_trials()) == 5
 
 
 def test_a_search_with_many_trials_to_show_is_written_at_once(
