@@ -210,12 +210,10 @@ class StudyMirroring:
             self._failed(written.trouble)
             return
         self._lag = self._lookout.lag
-        now_s = self._clock.monotonic_s()
-        if self._is_last and not is_all:
-            self._due_s = now_s
-        elif batch.many or not is_all:
+        if batch.many or not is_all:  # there is more to do, or there soon will be
+            now_s = self._clock.monotonic_s()
             rest = LONG_REST if len(batch.many) > 2 * FEW else REST
-            self._due_s = max(self._due_s, now_s + rest * (now_s - self._began_s))
+            self._due_s = now_s if self._is_last else max(self._due_s, now_s + rest * (now_s - self._began_s))
         if self._was_told:
             self._note("The Optuna study is written again.")
         self._failures, self._was_told, self._was_rebuilt = 0, False, False

@@ -118,7 +118,8 @@ class StudyWriter:
 
     def added(self, trial: MirrorTrial, optuna_trial_id: int) -> MirrorAck:
         """Acknowledge an entry that was added by its rows."""
-        self._remember(optuna_trial_id, entry_of(trial, self._spec, self._space, divisor=self.study.divisor))
+        if not trial.state.final:  # most are, and nothing more is written of them
+            self._remember(optuna_trial_id, entry_of(trial, self._spec, self._space, divisor=self.study.divisor))
         return self._ack(trial, optuna_trial_id)
 
     def change(self, trial: MirrorTrial) -> MirrorChange | None:
@@ -128,9 +129,9 @@ class StudyWriter:
             StepTooLarge: that takes a new study.
         """
         place = trial.place
-        if place is None or place.study != self.study.mark or place.lineage != trial.lineage:
+        if place is None or place.lineage != trial.lineage:
             return None
-        known = self._open.get(place.optuna_trial_id)
+        known = self._known_at(place)
         if known is None:
             return None
         entry = entry_of(trial, self._spec, self._space, divisor=self.study.divisor)
@@ -152,7 +153,7 @@ class StudyWriter:
         Raises:
             StepTooLarge: that takes a new study.
         """
-        known = self._known_of(fresh)
+        known = self._known_at(fresh.place)
         if known is None:
             return None
         reports = _differing_reports(known, scaled_reports(fresh.reports, self.study.divisor))
@@ -177,7 +178,7 @@ class StudyWriter:
         Raises:
             StepTooLarge: that takes a new study.
         """
-        known = self._known_of(fresh)
+        known = self._known_at(fresh.place)
         if known is None:
             return None
         reports = _differing_reports(known, scaled_reports(fresh.reports, self.study.divisor))
@@ -274,8 +275,8 @@ class StudyWriter:
             self._storage.set_trial_intermediate_value(optuna_trial_id, step, value)
             known.reports[step] = value
 
-    def _known_of(self, fresh: FreshReports) -> _Known | None:
-        return self._open.get(fresh.place.optuna_trial_id) if fresh.place.study == self.study.mark else None
+    def _known_at(self, place: MirrorPlace) -> _Known | None:
+        return self._open.get(place.optuna_trial_id) if place.study == self.study.mark else None
 
     def _remember_space(self) -> None:
         first = self._space.as_json()
